@@ -1,0 +1,38 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# torch, once imported by two test processes, should not fight itself for the same cores
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint bench docs clean
+
+$(VENV)/cli: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cli]"
+	touch $@
+
+$(VENV)/dev: $(VENV)/cli
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/cli  ## a 32-layer network that AGD trains and that Adam and SGD at their defaults do not
+	OMP_NUM_THREADS= $(BIN)/python -m autogd demo
+
+test: $(VENV)/dev  ## everything, on two processes
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/dev  ## ruff and mypy, strict on src
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/dev  ## step cost and memory on this machine
+	OMP_NUM_THREADS= $(BIN)/python -m pytest benchmarks --benchmark-only
+
+docs: $(VENV)/dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m sphinx -W -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -1,0 +1,57 @@
+"""Print which of a model's parameters is which atom, its size and its share of the depth.
+
+example: autogd explain torch.nn:Transformer
+"""
+
+import importlib
+import json
+from dataclasses import dataclass
+
+import tyro
+from torch import nn
+
+from autogd.geometry import explain
+
+__all__ = ["Options", "build", "run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd explain` takes."""
+
+    model: tyro.conf.Positional[str]
+    """package.module:factory, a callable without arguments that returns a Module"""
+    json: bool = False
+    """print JSON instead of a table"""
+
+
+def build(place: str) -> nn.Module:
+    """Import `package.module:factory` and call it.
+
+    >>> from functools import partial
+    >>> build("torch.nn:Identity")
+    Identity()
+    """
+    package, colon, name = place.partition(":")
+    if not colon:
+        raise ValueError(f"{place}: expected package.module:factory, for example torch.nn:Transformer")
+    try:
+        factory = getattr(importlib.import_module(package), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{place}: {error}") from error
+    try:
+        model = factory()
+    except TypeError as error:
+        raise ValueError(
+            f"{place}: calling it without arguments failed: {error}; point to a factory of yours"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{place}: expected a torch.nn.Module, found a {type(model).__name__}")
+    return model
+
+
+def run(options: Options) -> int:
+    """Print the table."""
+    explanation = explain(build(options.model))
+    print(json.dumps(explanation.as_dict(), indent=1) if options.json else explanation)
+    return 0

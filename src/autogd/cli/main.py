@@ -1,0 +1,63 @@
+"""Find the command, read its options, run it, and turn errors into one clear line."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from autogd import __version__
+
+__all__ = ["COMMANDS", "main"]
+
+# what each command is for; its file has `Options`, a dataclass that the flags are derived from, and `run(options)`
+COMMANDS = {
+    "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
+    "explain": "which of a model's parameters is which atom, and its share of the depth",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0 only on success.
+
+    >>> main(["--version"])  # doctest: +ELLIPSIS
+    autogd ...
+    0
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"autogd {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"autogd: there is no command {words[0]!r}; `autogd --help` lists them", file=sys.stderr)
+        return 2
+    try:
+        import tyro
+    except ImportError:
+        print("autogd: the commands need the extra 'cli': pip install 'autogd[cli]'", file=sys.stderr)
+        return 1
+    command = importlib.import_module(f"autogd.cli.{words[0]}")
+    options = tyro.cli(command.Options, prog=f"autogd {words[0]}", description=command.__doc__, args=words[1:])
+    try:
+        return int(command.run(options))
+    except (ValueError, OSError) as error:
+        print(f"autogd {words[0]}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"autogd {words[0]}: stopped", file=sys.stderr)
+        return 130
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {purpose}" for name, purpose in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: autogd COMMAND [options]; `autogd COMMAND --help` tells more",
+            "",
+            *lines,
+            "",
+            "example: autogd demo",
+        ]
+    )

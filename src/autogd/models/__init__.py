@@ -1,0 +1,5 @@
+"""The networks of the paper's experiments."""
+
+from autogd.models.fcn import FCN
+
+__all__ = ["FCN"]

@@ -1,0 +1,161 @@
+r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autogd.geometry.atoms import Atom
+from autogd.geometry.roles import atom_from_shape, read_roles
+from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
+from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
+from autogd.optim.paths import MultiTensor, Path, Readable
+from autogd.optim.plan import Plan, Solution, make_plan, solve
+
+__all__ = ["AGD"]
+
+
+class AGD(Optimizer):
+    r"""The optimiser of the paper: no learning rate, no schedule, no state.
+
+    .. math::
+        G = \frac1L \sum_k \sqrt{d_k/d_{k-1}} \, \|\nabla_k\|_F, \qquad
+        \eta = \log\frac{1 + \sqrt{1 + 4G}}2, \qquad
+        \Delta W_k = -\frac{\eta}{L} \sqrt{d_k/d_{k-1}} \, \frac{\nabla_k}{\|\nabla_k\|_F}
+
+    Args:
+        params: a Module, whose architecture is then read; or what any torch optimiser takes.
+        gain: multiplies every step; 1 is the derived one.
+        geometry: how a gradient is measured; "frobenius" is the paper's.
+        sizes: what a step is relative to; "dimensional", the paper's, is Prescription 1.
+        majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
+        weight_decay: λ shrinks a weight by λ times its relative step; λ = 1 keeps it within its target size.
+        foreach: False takes the readable path; None and True the multi-tensor one, where all tensors share a device.
+        maximize: ascend instead.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
+    >>> optimiser = AGD(model)
+    >>> model(torch.randn(16, 4)).square().mean().backward()
+    >>> optimiser.step()
+    >>> bool(optimiser.learning_rate > 0)
+    True
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        *,
+        gain: float = 1.0,
+        geometry: str = "frobenius",
+        sizes: str = "dimensional",
+        majorisation: Majorisation | None = None,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        check_number("gain", gain)
+        check_number("weight_decay", weight_decay, zero_too=True)
+        if geometry != "frobenius":
+            raise ValueError(f"geometry: {geometry!r} is not known; use 'frobenius'")
+        if sizes != "dimensional":
+            raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional'")
+        self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
+        self._atoms: dict[Tensor, Atom] = {}
+        self._names: dict[Tensor, str] = {}
+        self._plans: dict[object, Plan] = {}
+        # what a step leaves behind to look at; nothing is read back from it, so it is not state
+        self.learning_rate = self.gradient_summary = torch.zeros(())
+        self.skipped_steps = torch.zeros((), dtype=torch.int64)
+        # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
+        defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+        super().__init__(as_groups(params, type(self).__name__), defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
+        group = dict(param_group)
+        if isinstance(group["params"], Iterator):
+            group["params"] = list(group["params"])
+        named = named_tensors(group["params"], len(self.param_groups))
+        check_parameters(named, self._names)
+        check_number("gain", group.get("gain", self.defaults["gain"]))
+        check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
+        if isinstance(group["params"], nn.Module):
+            atoms = {role.parameter: role.atom for role in read_roles(group["params"])}
+            group["params"] = list(named.values())
+        else:
+            atoms = {parameter: atom_from_shape(name, parameter) for name, parameter in named.items()}
+        super().add_param_group(group)
+        self._atoms.update(atoms)
+        self._names.update({parameter: name for name, parameter in named.items()})
+        self._plans.clear()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; returns the closure's loss, if one is given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        plan = self._plan()
+        if plan is None:
+            return loss
+        grads = [cast(Tensor, parameter.grad) for parameter in plan.parameters]
+        path: Path = MultiTensor() if plan.one_device and self.defaults["foreach"] is not False else Readable()
+
+        solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
+        if plan.looks:
+            self._refuse_non_finite(solution, plan)
+        if any(group["weight_decay"] for group in plan.groups):
+            decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
+            path.shrink(1 - solution.learning_rate / plan.depth * decay, plan)
+        multipliers = plan.per_tensor(lambda g: g["lr"] * g["gain"] * (-1 if g["maximize"] else 1))
+        finite = None if plan.looks else solution.finite
+        path.apply(grads, solution.coefficients * plan.per_part(multipliers), plan, finite)
+
+        self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
+        self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
+        return loss
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model holds the weights to evaluate and to ship; AGD's own are just those."""
+        yield
+
+    def _plan(self) -> Plan | None:
+        """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
+        entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
+        key = tuple((id(p), p.device, p.dtype) for p in entries)
+        if key not in self._plans and entries:
+            for parameter in entries:
+                if parameter.grad.is_sparse:
+                    raise ValueError(
+                        f"{self._names[parameter]}: AGD takes no sparse gradient for this parameter; "
+                        "build its layer with sparse=False"
+                    )
+            self._plans[key] = make_plan([(p, self._atoms[p], group) for p, group in entries.items()])
+        return self._plans.get(key)
+
+    def _refuse_non_finite(self, solution: Solution, plan: Plan) -> None:
+        """On the CPU, where looking is free: raise before any weight is touched."""
+        if solution.finite:
+            return
+        for parameter in plan.parameters:
+            if not torch.isfinite(cast(Tensor, parameter.grad)).all():
+                what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
+                raise ValueError(f"{self._names[parameter]}: {what}")
+        raise ValueError("the gradients' norm overflows; no weight was changed. Scale the loss down")
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
+        return {**super().__getstate__(), **kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # a loaded state brings its own groups: what was planned on the old ones is void
+        self._plans = {}
+
+
+_KEPT = ("majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names")

@@ -1,0 +1,113 @@
+"""What a step needs to know about its tensors, and Theorem 2 on the norms of their parts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autogd.geometry.atoms import Atom
+
+__all__ = ["ROUNDING", "Plan", "Solution", "make_plan", "solve"]
+
+# Rounding leaves about eps of a layer's size in a gradient that should be zero, times a small number for the shape of
+# the sums that made it. docs/noise.md has the measured ones; the largest was below a quarter of this.
+ROUNDING = 64.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tensors of a step, those of one part first, and a few numbers for each of their parts."""
+
+    parameters: list[Tensor]
+    atoms: list[Atom]
+    groups: list[dict[str, Any]]
+    group_of: Tensor  # the index of each tensor's group
+    depth: float
+    sizes: list[int]  # parts of each tensor
+    whole: int  # how many tensors have one part
+    one_device: bool
+    scales: Tensor  # of each part
+    siblings: Tensor  # how many parts the part's tensor has
+    noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
+    owner: Tensor  # the index of the part's tensor
+
+    @property
+    def looks(self) -> bool:
+        """Whether a step may look at a number without waiting for a device."""
+        return self.scales.device.type == "cpu"
+
+    def per_tensor(self, setting: Callable[[dict[str, Any]], Any]) -> Tensor:
+        """A setting of the groups, as a vector of one number a tensor; as one number where there is one group."""
+        values = [setting(group) for group in self.groups]
+        if len(values) == 1:
+            return torch.as_tensor(values[0])
+        return torch.stack([torch.as_tensor(value).to(self.scales) for value in values])[self.group_of]
+
+    def per_part(self, values: Tensor) -> Tensor:
+        """One number a tensor, or one for all, as one number a part."""
+        return values if values.dim() == 0 else values[self.owner]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What Theorem 2 gives: η, G, and by what each part's gradient is to be multiplied."""
+
+    learning_rate: Tensor
+    gradient_summary: Tensor
+    coefficients: Tensor
+    finite: Tensor
+
+
+def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
+    """Work out the constants of all parts, once; they live on the first tensor's device."""
+    entries = sorted(entries, key=lambda entry: entry[1].parts > 1)
+    parameters = [parameter for parameter, _, _ in entries]
+    atoms = [atom for _, atom, _ in entries]
+    groups: list[dict[str, Any]] = []
+    for _, _, group in entries:
+        if not any(group is known for known in groups):
+            groups.append(group)
+    device = parameters[0].device
+    dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+    sizes = [atom.parts for atom in atoms]
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(device)
+
+    def spread(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)[owner]
+
+    return Plan(
+        parameters=parameters,
+        atoms=atoms,
+        groups=groups,
+        group_of=torch.tensor([next(i for i, g in enumerate(groups) if g is group) for _, _, group in entries]).to(
+            device
+        ),
+        # a model of which only biases are trained still has one layer
+        depth=max(sum(atom.depth for atom in atoms), 1.0),
+        sizes=sizes,
+        whole=sum(size == 1 for size in sizes),
+        one_device=all(p.device == device for p in parameters),
+        scales=spread([atom.scale for atom in atoms]),
+        siblings=spread([float(size) for size in sizes]),
+        noise=spread([ROUNDING * torch.finfo(p.dtype).eps for p in parameters]),
+        owner=owner,
+    )
+
+
+def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:
+    """Theorem 2 from the norm of every part's gradient.
+
+    A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, counts as zero: to
+    normalise it would turn noise into a full-size step.
+    """
+    duals = plan.scales * norms
+    totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
+    heard = duals * plan.siblings > plan.noise * totals.max()
+    # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
+    G = torch.where(heard, duals, 0).sum() / plan.depth
+    eta = learning_rate(G)
+    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+    coefficients = torch.where(heard, -eta / plan.depth * plan.scales / norms, 0)
+    return Solution(eta, G, coefficients, torch.isfinite(totals.sum()))
