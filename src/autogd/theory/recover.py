@@ -48,7 +48,7 @@ def mirror_descent_step(
     def objective(flat: Tensor) -> Tensor:
         return loss(inputs @ flat.view_as(weight).T, targets)
 
-    gradient, hessian = torch.func.grad(objective), torch.func.hessian(objective)
+    gradient, hessian = torch.func.grad(objective), torch.func.jacrev(torch.func.grad(objective))
     start = weight.detach().flatten()
     wanted = (1 - step) * gradient(start)
 
@@ -75,7 +75,7 @@ def gauss_newton_step(model: nn.Module, inputs: Tensor, targets: Tensor, *, damp
     >>> model = nn.Linear(1, 1, bias=False).double()
     >>> x = torch.ones(1, 1, dtype=torch.float64)
     >>> step = gauss_newton_step(model, x, 5 * x)
-    >>> round(float(model.weight + step["weight"]), 6)
+    >>> round(float(model.weight.detach() + step["weight"]), 6)
     5.0
     """
     return functional_step(model, square, inputs, targets, damping=damping)
