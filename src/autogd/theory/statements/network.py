@@ -120,8 +120,8 @@ def _theorem_2_any_direction(seed: int) -> Sides:
     """The same without Assumption 2, as the proof's first sentence has it: false, UVᵀ has the nuclear norm."""
     generator = seeded(seed)
     gradient = torch.randn(2 + seed % 5, 2 + seed % 7, generator=generator, dtype=torch.float64)
-    gradient = torch.eye(2, dtype=torch.float64) if seed == 0 else gradient
-    where = "gradient = 2 × 2 identity" if seed == 0 else f"seed {seed}: {len(gradient)} × {gradient.shape[1]}"
+    gradient = torch.tensor([[2.0, 0.0], [0.0, 1.0]], dtype=torch.float64) if seed % 10 == 0 else gradient
+    where = "gradient diag(2, 1)" if seed % 10 == 0 else f"seed {seed}: {len(gradient)} × {gradient.shape[1]}"
     return _direction(gradient, generator, where + "; direction UVᵀ against ∇/‖∇‖_*")
 
 
