@@ -24,7 +24,7 @@ LIPSCHITZ: dict[str, tuple[float, float]] = {
     "softplus": (1.0, math.log(2.0)),
     "abs": (1.0, 0.0),
     "sin": (1.0, 0.0),
-    "gelu": (1.12905, 0.0),
+    "gelu": (1.129, 0.0),
     "silu": (1.09985, 0.0),
     "elu": (1.0, 0.0),
     "identity": (1.0, 0.0),
