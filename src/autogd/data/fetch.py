@@ -60,6 +60,7 @@ def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
         raise FileNotFoundError(f"{path}: there is no such file, and downloads are off; {way_out}")
     with needs_extra("downloads"):
         import pooch
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     reasons = []
     for address in file.addresses:
         try:
@@ -68,8 +69,9 @@ def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
             return path
         except (OSError, ValueError) as error:
             reasons.append(f"{address}: {_briefly(error)}")
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # pooch made it; gone again if nothing else is in it
+    for place in made:
+        with contextlib.suppress(OSError):
+            place.rmdir()  # only if nothing else is in it
     raise FileNotFoundError(
         f"{path}: there is no such file, and it could not be downloaded; {way_out}. "
         f"What was tried: {'; '.join(reasons)}"
