@@ -28,6 +28,15 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
         folder: made by this; members are expected under its name in the archive.
         members: names of files within the folder.
         read: reads the unpacked folder, and raises where it is not right.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     notes, packed = Path(place, "notes"), Path(place, "notes.tar.gz")
+    ...     notes.mkdir()
+    ...     _ = (notes / "a").write_text("read me")
+    ...     with tarfile.open(packed, "w:gz") as tar:
+    ...         tar.add(notes, "notes")
+    ...     unpack(packed, notes, ["a"], lambda folder: (folder / "a").read_text())
+    'read me'
     """
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         fresh = Path(scratch, folder.name)

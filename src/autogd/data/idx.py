@@ -33,6 +33,10 @@ class IdxSource:
         first_labels: how the training and the test labels begin: the two sets share file names and sizes.
         samples: how many images are for training and how many for testing.
         side: of an image, in pixels.
+        classes: how many there are.
+
+    >>> MNIST.samples, FASHION_MNIST.side
+    ((60000, 10000), 28)
     """
 
     name: str
@@ -88,6 +92,10 @@ def load_idx(source: IdxSource, folder: Path, *, download: bool = True) -> Task:
 
     Downloads are checked against the published checksums; files put there by hand may be unpacked or packed anew, so
     they are checked for what they hold.
+
+    >>> load_idx(MNIST, Path("data"), download=False)
+    Traceback (most recent call last):
+    FileNotFoundError: data/mnist/train-images-idx3-ubyte.gz: there is no such file, and downloads are off; put it ...
     """
     paths = _find(source, folder) or [
         _plain_or_packed(folder / source.folders[0], file)

@@ -32,7 +32,12 @@ Box = tuple[float, float, float, float]
 
 
 def load_image_folder(folder: Path, size: int = 224) -> Task:
-    """The images in `folder`, or in a folder `imagenet` there; the names of the training classes give the labels."""
+    """The images in `folder`, or in a folder `imagenet` there; the names of the training classes give the labels.
+
+    >>> load_image_folder(Path("data"))
+    Traceback (most recent call last):
+    FileNotFoundError: data: expected the folders train and val, each with a folder of images for every class. ...
+    """
     place = next((place for place in (folder, folder / "imagenet") if (place / "train").is_dir()), folder)
     train, test = place / "train", place / "val"
     if not train.is_dir() or not test.is_dir():
@@ -67,6 +72,14 @@ class ImageFolderSplit:
         random_crops: random resized crop and flip for training; otherwise the centre of the image.
         seed: of the random crops.
         threads: how many decode at a time.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Path(folder, "cat").mkdir()
+    ...     Image.new("RGB", (30, 20)).save(Path(folder, "cat", "black.png"))
+    ...     ImageFolderSplit(Path(folder), ["cat"], size=8).batch(torch.tensor([0]))[0].shape
+    torch.Size([1, 3, 8, 8])
     """
 
     def __init__(
