@@ -1,0 +1,46 @@
+"""A data set by its name."""
+
+from pathlib import Path
+
+from autogd.data.cifar import CIFAR10, CIFAR100, load_cifar
+from autogd.data.digits import load_digits
+from autogd.data.fetch import data_folder
+from autogd.data.idx import FASHION_MNIST, MNIST, load_idx
+from autogd.data.imagefolder import load_image_folder
+from autogd.data.task import Task
+from autogd.data.text import load_text
+
+__all__ = ["NAMES", "load"]
+
+NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet", "text")
+
+
+def load(name: str, data_dir: str | Path | None = None, *, download: bool = True, context: int = 64) -> Task:
+    """Load a data set.
+
+    Args:
+        name: one of `NAMES`.
+        data_dir: the folder that holds it; without one, the folder that AUTOGD_DATA names, or ~/.cache/autogd.
+            For `text`, a UTF-8 file or a folder of .txt files.
+        download: fetch what is missing from its makers' address, where there is one.
+        context: how many characters of `text` make a sample.
+
+    >>> import torch
+    >>> task = load("digits")
+    >>> inputs, labels = task.train.batch(torch.tensor([0, 1, 2]))
+    >>> task.prepare(inputs).square().sum((1, 2, 3))
+    tensor([64.0000, 64.0000, 64.0000])
+    """
+    folder = data_folder(data_dir)
+    match name:
+        case "digits":
+            return load_digits()
+        case "cifar10" | "cifar100":
+            return load_cifar(CIFAR10 if name == "cifar10" else CIFAR100, folder, download=download)
+        case "mnist" | "fashion-mnist":
+            return load_idx(MNIST if name == "mnist" else FASHION_MNIST, folder, download=download)
+        case "imagenet":
+            return load_image_folder(folder)
+        case "text":
+            return load_text(folder, context)
+    raise ValueError(f"{name!r}: there is no such data set; choose from {', '.join(NAMES)}")
