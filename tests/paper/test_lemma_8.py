@@ -3,27 +3,10 @@ import math
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_draws import forward, make, over_shapes, sphere, square
 from scipy.optimize import minimize_scalar
 
-from autogd import AGD
-from autogd.losses import square_loss
 from autogd.theory.convergence import critical_point_rate, decrease
-
-
-def train(problem, steps):
-    """Objective before each step and after the last, and G of each step."""
-    model = problem.model
-    optimiser = AGD(model)
-    objectives, summaries = [], []
-    for _ in range(steps):
-        optimiser.zero_grad()
-        square_loss(model(problem.x), problem.y).backward()
-        objectives.append(square(forward([p.detach() for p in model.parameters()], problem.x), problem.y))
-        optimiser.step()
-        summaries.append(float(optimiser.gradient_summary))
-    objectives.append(square(forward([p.detach() for p in model.parameters()], problem.x), problem.y))
-    return objectives, summaries
+from paper_draws import forward, make, over_shapes, sphere, train
 
 
 @settings(deadline=None, max_examples=50, derandomize=True)

@@ -3,12 +3,11 @@ import math
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_draws import DTYPE, Problem, forward, sphere, square
-from test_lemma_8 import train
 
 from autogd.losses import square_loss
 from autogd.theory.assumptions import measure_run
 from autogd.theory.convergence import global_rate
+from paper_draws import DTYPE, Problem, forward, sphere, square, train
 
 
 def orthogonal_inputs(width, outputs, seed):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from torch import nn
 
-from autogd import initialise_
+from autogd import AGD, initialise_
 from autogd.geometry.roles import read_roles
 from autogd.models import FCN
 from autogd.theory import perturbation_bound
@@ -57,7 +57,14 @@ def normalised():
     )
 
 
+def biased():
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(147, 6), nn.RMSNorm(6), nn.Linear(6, 2), nn.LayerNorm(2)
+    )
+
+
 NETWORKS = {
+    "biased": (biased, (2, 9, 9)),
     "plain": (lambda: FCN(4, 6, 8, 3), (8,)),
     "residual": (lambda: nn.Sequential(nn.Linear(8, 6, bias=False), Residual(6), nn.ELU(), Residual(6)), (8,)),
     "fork": (Fork, (8,)),
@@ -177,13 +184,14 @@ def test_the_tanh_form_of_gelu_is_no_steeper():
     assert float(x.grad.abs().max()) <= LIPSCHITZ["gelu"][0]
 
 
-@pytest.mark.parametrize("name", ["plain", "residual", "fork"])
+@pytest.mark.parametrize("name", ["plain", "residual", "fork", "biased"])
 def test_the_polynomial_in_eta_is_the_change_at_equal_relative_sizes(name):
     build, shape = NETWORKS[name]
     bound = perturbation_bound(build(), inputs(shape, 0).float(), sizes="prescribed")
     for eta in (0.01, 0.5, 3.0):
         value = np.polynomial.polynomial.polyval(eta, bound.coefficients().numpy())
-        assert value == pytest.approx(bound.change(eta / bound.depth), rel=1e-6)
+        sizes = {name: eta * share for name, share in bound.shares.items()}
+        assert value == pytest.approx(bound.change(sizes), rel=1e-6)
 
 
 def test_every_layer_without_a_bound_is_named():
@@ -229,6 +237,20 @@ def test_functions_without_a_bound_are_named(function, why):
 
     with pytest.raises(UnboundedError, match=why):
         perturbation_bound(Model())
+
+
+def test_a_frozen_parameter_has_no_share_and_agd_agrees_on_the_rest():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    model[2].requires_grad_(False)
+    shares = perturbation_bound(model).shares
+    x = inputs((4,), 0).float()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimiser = AGD(model)
+    model(x).square().mean().backward()
+    optimiser.step()
+    for role in read_roles(model):
+        step = (role.parameter.detach() - before[role.name]).norm() / role.atom.scale
+        assert float(step) == pytest.approx(shares.get(role.name, 0.0) * float(optimiser.learning_rate), rel=1e-4)
 
 
 def test_the_modes_of_training_are_left_as_they_were():

@@ -136,7 +136,7 @@ def follow(
     True
     """
     roles = read_roles(model)
-    depth = max(sum(role.atom.depth for role in roles if role.parameter.requires_grad), 1.0)
+    depth = sum(role.atom.depth for role in roles if role.parameter.requires_grad)
     input_norms = [float(n) for n in inputs.flatten(1).norm(dim=1)]
     weyl = 0.0
     for step in range(1, steps + 1):

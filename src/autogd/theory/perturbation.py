@@ -68,10 +68,9 @@ class Bound:
 
         return float(self.expand(look_up).sum())
 
-    def coefficients(self, depth: float) -> Tensor:
-        """The same as a polynomial in η, where every relative size is η/depth, as AGD sets them."""
-        step = torch.tensor([0.0, 1.0 / depth], dtype=torch.float64)
-        return self.expand(lambda name: step)
+    def coefficients(self, shares: Mapping[str, float]) -> Tensor:
+        """The same as a polynomial in η, where each relative size is the parameter's share of η; 0 if it has none."""
+        return self.expand(lambda name: torch.tensor([0.0, shares.get(name, 0.0)], dtype=torch.float64))
 
 
 Map = Callable[[Bound], Bound]

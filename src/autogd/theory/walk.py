@@ -35,6 +35,11 @@ class UnboundedError(ValueError):
 class NetworkBound:
     """How far a network's output can move: `bound` in norms, the rest in units of root-mean-square.
 
+    Args:
+        bound: on the norm of one sample's output.
+        outputs: d_L.
+        shares: each trained parameter's share of η, which AGD makes its relative update: 1/L for a layer's weight.
+
     >>> network = perturbation_bound(nn.Linear(4, 4, bias=False), sizes="prescribed")
     >>> round(network.change(0.1), 6)
     0.1
@@ -42,7 +47,7 @@ class NetworkBound:
 
     bound: Bound
     outputs: int
-    depth: float
+    shares: dict[str, float]
 
     @property
     def size(self) -> float:
@@ -54,8 +59,8 @@ class NetworkBound:
         return self.bound.change(relative) / math.sqrt(self.outputs)
 
     def coefficients(self) -> Tensor:
-        """`change` as a polynomial in η, every relative size being η/L."""
-        return self.bound.coefficients(self.depth) / math.sqrt(self.outputs)
+        """`change` as a polynomial in η, for the relative sizes of AGD."""
+        return self.bound.coefficients(self.shares) / math.sqrt(self.outputs)
 
 
 @dataclass(frozen=True)
@@ -183,8 +188,7 @@ def perturbation_bound(
     if walker.unbounded:
         raise UnboundedError(type(model).__name__, walker.unbounded)
     bound = walker.bounds[walker.last]
-    depth = max(sum(role.atom.depth for role in walker.roles.values() if role.parameter.requires_grad), 1.0)
-    return NetworkBound(bound, math.prod(output.shape[1:]), depth)
+    return NetworkBound(bound, math.prod(output.shape[1:]), walker.shares())
 
 
 class _Tracer(fx.Tracer):
@@ -206,7 +210,7 @@ class _Walker(fx.Interpreter):
         self.sizes, self.smallest = sizes, smallest
         self.bounds: dict[fx.Node, Bound] = {}
         self.unbounded: dict[str, str] = {}
-        self.roles: dict[Tensor, Role] = {}
+        self.roles: dict[str, Role] = {}
         self.last: fx.Node
 
     def run_node(self, n: fx.Node) -> Any:
@@ -237,14 +241,20 @@ class _Walker(fx.Interpreter):
             self.unbounded[place] = str(error)
             self.bounds[n] = given(0.0)  # go on, so that all of them are named
 
+    def shares(self) -> dict[str, float]:
+        """Every trained parameter's part of η, as AGD divides it; tied ones count once in L."""
+        trained = {name: role for name, role in self.roles.items() if role.parameter.requires_grad}
+        depth = sum(role.atom.depth for role in {role.parameter: role for role in trained.values()}.values())
+        return {name: role.atom.weight / depth for name, role in trained.items()}
+
     def _module(self, name: str, before: Tensor, after: Tensor) -> Callable[[Bound], Bound]:
         module = self.fetch_attr(name)
         rule = _find(module)
         if rule is None:
             return operations.of_module(module, math.prod(after.shape[1:]))
         roles = {role.name: role for role in read_roles(module)}
-        self.roles |= {role.parameter: role for role in roles.values()}
         place = name if name != self.prefix else ""
+        self.roles |= {f"{place}.{leaf}" if place else leaf: role for leaf, role in roles.items()}
         shapes = tuple(before.shape[1:]), tuple(after.shape[1:])
         return rule(Layer(module, place, roles, self.sizes, self.smallest, *shapes))
 

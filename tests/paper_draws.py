@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from autogd import AGD
+from autogd.losses import square_loss
+
 DTYPE = torch.float64
 
 
@@ -141,3 +144,18 @@ def make_assumption_1_hold(problem):
         targets.append(a + (-b + math.sqrt(max(b * b - c, 0.0))) * v)
     problem.y = torch.stack(targets)
     return problem
+
+
+def train(problem, steps):
+    """Objective before each step and after the last, and G of each step."""
+    model = problem.model
+    optimiser = AGD(model)
+    objectives, summaries = [], []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        square_loss(model(problem.x), problem.y).backward()
+        objectives.append(square(forward([p.detach() for p in model.parameters()], problem.x), problem.y))
+        optimiser.step()
+        summaries.append(float(optimiser.gradient_summary))
+    objectives.append(square(forward([p.detach() for p in model.parameters()], problem.x), problem.y))
+    return objectives, summaries
