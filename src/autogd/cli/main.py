@@ -12,6 +12,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
+    "doctor": "what is wrong with a training set-up, and what to do",
     "bench": "measure AGD against its rivals on this machine",
 }
 
