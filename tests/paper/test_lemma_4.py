@@ -3,10 +3,10 @@ import math
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_draws import aligned, forward, make, over_shapes, spectral
 
 from autogd.theory import perturbation_bound
 from autogd.theory.perturbation import deep_relative_trust
+from paper_draws import aligned, forward, make, over_shapes, spectral
 
 
 @over_shapes(examples=40)
