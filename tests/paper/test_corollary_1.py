@@ -1,6 +1,5 @@
-from paper_draws import forward, make, make_assumption_1_hold, over_shapes, square
-
 from autogd.theory.linearisation import functional_expansion_of_square
+from paper_draws import forward, make, make_assumption_1_hold, over_shapes, square
 
 
 @over_shapes(outputs=2)

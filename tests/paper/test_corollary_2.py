@@ -1,8 +1,8 @@
 import torch
-from paper_draws import exact_directional, forward, make, over_shapes
 from scipy.special import logsumexp
 
 from autogd.theory.linearisation import functional_majorisation_of_cross_entropy
+from paper_draws import exact_directional, forward, make, over_shapes
 
 
 def objective(weights, x, y):

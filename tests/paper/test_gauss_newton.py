@@ -1,8 +1,8 @@
 import numpy as np
 import torch
-from paper_draws import forward, make, over_shapes
 
 from autogd.theory.recover import gauss_newton_step
+from paper_draws import forward, make, over_shapes
 
 
 def jacobian(problem, epsilon=1e-6):

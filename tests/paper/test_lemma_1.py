@@ -1,10 +1,10 @@
 import numpy as np
 import torch
-from paper_draws import forward, make, over_shapes, square
 from scipy.optimize import approx_fprime
 
 from autogd.losses import square_loss
 from autogd.theory.bregman import bregman, bregman_of_square, per_sample
+from paper_draws import forward, make, over_shapes, square
 
 
 @over_shapes

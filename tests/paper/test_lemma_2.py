@@ -1,10 +1,10 @@
 import torch
-from paper_draws import forward, make, over_shapes
 from scipy.optimize import minimize
 from scipy.stats import entropy
 
 from autogd.theory.bregman import bregman_of_cross_entropy, per_sample
 from autogd.theory.losses import cross_entropy
+from paper_draws import forward, make, over_shapes
 
 
 @over_shapes

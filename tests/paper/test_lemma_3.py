@@ -1,7 +1,6 @@
-from paper_draws import aligned, forward, make, over_shapes, spectral
-
 from autogd.theory import perturbation_bound
 from autogd.theory.perturbation import output_bound
+from paper_draws import aligned, forward, make, over_shapes, spectral
 
 
 @over_shapes

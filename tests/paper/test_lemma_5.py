@@ -1,9 +1,9 @@
 import math
 
 import torch
-from paper_draws import exact_directional, forward, make, make_assumption_1_hold, over_shapes, square
 
 from autogd.optim import ExponentialMajorisation
+from paper_draws import exact_directional, forward, make, make_assumption_1_hold, over_shapes, square
 
 
 @over_shapes(outputs=2, examples=40)

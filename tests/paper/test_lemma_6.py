@@ -1,7 +1,7 @@
 import torch
-from paper_draws import aligned, forward, make, over_shapes, square
 
 from autogd.theory.convergence import objective_bound
+from paper_draws import aligned, forward, make, over_shapes, square
 
 
 def bounds(problem, form):

@@ -1,9 +1,9 @@
 import math
 
 import torch
-from paper_draws import aligned, forward, make, over_shapes, spectral, square
 
 from autogd.theory.convergence import gradient_bound
+from paper_draws import aligned, forward, make, over_shapes, spectral, square
 
 
 def gradients(problem, epsilon=1e-6):

@@ -1,12 +1,12 @@
 import numpy as np
 import torch
-from paper_draws import make, over_shapes
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
 
 from autogd.losses import square_loss
 from autogd.theory.losses import cross_entropy
 from autogd.theory.recover import mirror_descent_step
+from paper_draws import make, over_shapes
 
 
 def linear(width, batch, seed, outputs=1):

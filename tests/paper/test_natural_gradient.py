@@ -1,9 +1,9 @@
 import numpy as np
 import torch
-from paper_draws import forward, make, over_shapes
 from scipy.special import log_softmax
 
 from autogd.theory.recover import natural_gradient_step
+from paper_draws import forward, make, over_shapes
 
 
 def log_probabilities(problem, weights):

@@ -1,8 +1,8 @@
 import torch
-from paper_draws import directional, forward, make, over_shapes
 
 from autogd.theory import linearise
 from autogd.theory.losses import cross_entropy, square
+from paper_draws import directional, forward, make, over_shapes
 
 
 def by_differences(loss, f, y, epsilon=1e-6):

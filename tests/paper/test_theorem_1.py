@@ -1,9 +1,8 @@
 import statistics
 
-from paper_draws import forward, make, make_assumption_1_hold, over_shapes, square
-
 from autogd.losses import square_loss
 from autogd.theory import functional_expansion, linearise
+from paper_draws import forward, make, make_assumption_1_hold, over_shapes, square
 
 
 @over_shapes(outputs=2)

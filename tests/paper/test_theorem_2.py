@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_draws import forward, make, over_shapes
 from scipy.optimize import minimize_scalar
 
 from autogd import AGD
 from autogd.losses import square_loss
 from autogd.theory import majorise
+from paper_draws import forward, make, over_shapes
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)

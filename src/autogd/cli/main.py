@@ -13,6 +13,7 @@ COMMANDS = {
     "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
+    "doctor": "what is wrong with a training set-up, and what to do",
     "bench": "measure AGD against its rivals on this machine",
 }
 
