@@ -53,10 +53,12 @@ def explain(model: nn.Module) -> Explanation:
     `size` is the largest operator norm among the parameter's matrices, beside the `target` of Prescription 1. A frozen
     parameter has no share of the depth.
 
-    >>> print(explain(nn.Sequential(nn.Linear(16, 4, bias=False))))  # doctest: +ELLIPSIS
-    parameter  module  atom    matrices    target  size  share  trained
-    ---------  ------  ------  ----------  ------  ...
-    0.weight   Linear  matrix  1 of 4 × 16 0.5 ... 1      yes
+    >>> layer = nn.Linear(16, 4, bias=False)
+    >>> _ = nn.init.constant_(layer.weight, 0.125)
+    >>> print(explain(layer))
+    parameter  module  atom    matrices     target  size  share  trained
+    ---------  ------  ------  -----------  ------  ----  -----  -------
+    weight     Linear  matrix  1 of 4 × 16  0.5     1     1      yes
     depth L = 1
     """
     roles = read_roles(model)

@@ -12,7 +12,7 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import frobenius
 from autogd.optim.plan import Plan
 
-__all__ = ["MultiTensor", "Path", "Readable"]
+__all__ = ["MultiTensor", "Path", "Readable", "over_parts"]
 
 
 class Path(Protocol):
@@ -50,7 +50,7 @@ class Readable:
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
         """Multiply every tensor by its factor."""
-        for parameter, factor in zip(plan.parameters, factors, strict=True):
+        for parameter, factor in zip(plan.parameters, factors.expand(len(plan.parameters)), strict=True):
             parameter.mul_(factor.to(parameter.device))
 
 
@@ -77,7 +77,7 @@ class MultiTensor:
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
         """Multiply every tensor by its factor."""
-        torch._foreach_mul_(plan.parameters, list(factors.unbind()))
+        torch._foreach_mul_(plan.parameters, list(factors.expand(len(plan.parameters)).unbind()))
 
 
 def over_parts(values: Tensor, atom: Atom) -> Tensor:

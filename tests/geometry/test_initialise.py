@@ -1,0 +1,69 @@
+"""Every atom starts at its target size."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from autogd import explain, initialise_
+from autogd.models import FCN
+
+
+@given(fan_out=st.integers(1, 20), fan_in=st.integers(1, 20), seed=st.integers(0, 2**16))
+def test_all_singular_values_of_a_matrix_are_at_target(fan_out, fan_in, seed):
+    layer = initialise_(nn.Linear(fan_in, fan_out, bias=False).double(), torch.Generator().manual_seed(seed))
+    values = torch.linalg.svdvals(layer.weight.detach())
+    assert torch.allclose(values, torch.full_like(values, math.sqrt(fan_out / fan_in)), rtol=1e-9)
+
+
+@given(dimension=st.integers(1, 3), size=st.integers(1, 4), fan_out=st.integers(1, 6), fan_in=st.integers(1, 6))
+def test_every_tap_of_a_kernel_is_at_target(dimension, size, fan_out, fan_in):
+    layer = getattr(nn, f"Conv{dimension}d")(fan_in, fan_out, size, bias=False).double()
+    taps = initialise_(layer).weight.detach().flatten(2).permute(2, 0, 1)
+    values = torch.linalg.svdvals(taps)
+    assert torch.allclose(values, torch.full_like(values, math.sqrt(fan_out / fan_in / size**dimension)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_any_type_and_device_gets_the_same_weights_from_a_seed(dtype):
+    reference = initialise_(FCN(3, 8, 4, 2), torch.Generator().manual_seed(3))
+    other = initialise_(FCN(3, 8, 4, 2).to(dtype), torch.Generator().manual_seed(3))
+    assert all(p.dtype == dtype for p in other.parameters())
+    if dtype != torch.float64:  # a double draws other numbers from the same generator
+        pairs = zip(reference.parameters(), other.parameters(), strict=True)
+        assert all(torch.equal(a.to(dtype), b) for a, b in pairs)
+
+
+def test_the_model_is_returned_and_meta_tensors_pass():
+    model = FCN(2, 4, 4, 4).to("meta")
+    assert initialise_(model) is model
+
+
+def test_without_a_generator_the_global_seed_decides():
+    torch.manual_seed(5)
+    a = initialise_(FCN(2, 4, 4, 4))
+    torch.manual_seed(5)
+    b = initialise_(FCN(2, 4, 4, 4))
+    assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_directions_are_uniform_not_signed_by_the_decomposition():
+    draws = torch.stack([initialise_(nn.Linear(3, 3, bias=False)).weight.detach() for _ in range(400)])
+    assert float(draws.mean(0).abs().max()) < 0.12  # a QR without its signs taken out has mean ±0.5 on the diagonal
+
+
+def test_explain_tells_sizes_shares_and_what_is_frozen():
+    model = initialise_(FCN(4, 16, 4, 1))
+    model.layers[3].weight.requires_grad_(False)
+    explanation = explain(model)
+    assert explanation.depth == 3
+    assert [row.share for row in explanation.rows] == [1 / 3, 1 / 3, 1 / 3, 0]
+    assert explanation.rows[0].target == pytest.approx(2.0)
+    assert explanation.rows[0].size == pytest.approx(2.0)
+    lines = str(explanation).splitlines()
+    assert lines[-2].split()[-1] == "frozen"
+    assert "layers.0.weight" in lines[2]
+    assert "16 × 4" in lines[2]

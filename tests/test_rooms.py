@@ -1,0 +1,67 @@
+"""The house stands: imports go one way, and every public name is announced."""
+
+import ast
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import autogd
+
+SOURCE = Path(autogd.__file__).parent
+# a room imports from itself and from those to its left
+ROOMS = [
+    "losses", "geometry", "optim", "theory", "models", "data", "baselines", "training", "experiments", "report", "cli",
+]  # fmt: skip
+# the two doors: `import autogd` gathers the public names, `python -m autogd` starts the command
+DOORS = {"__init__", "__main__"}
+MODULES = sorted(module.name for module in pkgutil.walk_packages(autogd.__path__, "autogd."))
+
+
+def imported_rooms(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "autogd":
+                names |= {f"autogd.{alias.name}" for alias in node.names}
+            else:
+                names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("autogd.") and name != "autogd.__version__"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_between_rooms_go_one_way(path):
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if room in DOORS:
+        return
+    assert room in ROOMS, f"{room}: which rooms may it import from? Give it a place in ROOMS"
+    for other in imported_rooms(path):
+        assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}, a room to its right"
+
+
+@pytest.mark.parametrize("name", ["autogd", *MODULES])
+def test_all_is_complete(name):
+    if name.endswith("__main__"):
+        return
+    module = importlib.import_module(name)
+    tree = ast.parse(Path(module.__file__).read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    announced = set(getattr(module, "__all__", ()))
+    assert {n for n in defined if not n.startswith("_")} <= announced, f"{name}: public but not in __all__"
+    assert all(hasattr(module, n) for n in announced), f"{name}: in __all__ but not there"
+
+
+def test_the_core_imports_torch_and_nothing_else():
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, torch; before = set(sys.modules); import autogd;"
+        "print(sorted({m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+    )
+    out = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "['autogd']"
