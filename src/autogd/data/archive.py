@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ CHUNK = 1 << 20
 T = TypeVar("T")
 
 
-def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[Path], T], limit: int = LIMIT) -> T:
+def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[Path], T]) -> T:
     """Unpack `members` of `archive` into `folder`, and return what `read` makes of them.
 
     Everything happens in a temporary sibling that is renamed once `read` has succeeded. Nothing but the members is
@@ -27,13 +28,21 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
         folder: made by this; members are expected under its name in the archive.
         members: names of files within the folder.
         read: reads the unpacked folder, and raises where it is not right.
-        limit: how many bytes the archive may unpack to.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     notes, packed = Path(place, "notes"), Path(place, "notes.tar.gz")
+    ...     notes.mkdir()
+    ...     _ = (notes / "a").write_text("read me")
+    ...     with tarfile.open(packed, "w:gz") as tar:
+    ...         tar.add(notes, "notes")
+    ...     unpack(packed, notes, ["a"], lambda folder: (folder / "a").read_text())
+    'read me'
     """
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         fresh = Path(scratch, folder.name)
         fresh.mkdir()
         try:
-            _write_members(archive, fresh, set(members), limit)
+            _write_members(archive, fresh, set(members))
             result = read(fresh)
         except ValueError as error:
             raise ValueError(f"{archive}: {error}. Delete it and fetch it again") from error
@@ -43,21 +52,20 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
         return result
 
 
-def _write_members(archive: Path, fresh: Path, wanted: set[str], limit: int) -> None:
+def _write_members(archive: Path, fresh: Path, wanted: set[str]) -> None:
     try:
-        with (
-            gzip.open(archive) as stream,
-            tarfile.open(fileobj=_Bounded(stream, limit), mode="r|", errorlevel=2) as tar,  # type: ignore[call-overload]
-        ):
-            for member in tar:
-                _refuse_hostile(member)
-                name = PurePosixPath(member.name)
-                source = tar.extractfile(member)
-                if source is None or str(name.parent) != fresh.name or name.name not in wanted:
-                    continue
-                with (fresh / name.name).open("wb") as target:
-                    while chunk := source.read(CHUNK):
-                        target.write(chunk)
+        with gzip.open(archive) as packed:
+            stream = _Bounded(packed, LIMIT)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
+                for member in tar:
+                    _refuse_hostile(member)
+                    name = PurePosixPath(member.name)
+                    source = tar.extractfile(member)
+                    if source is not None and str(name.parent) == fresh.name and name.name in wanted:
+                        with (fresh / name.name).open("wb") as target:
+                            shutil.copyfileobj(source, target, CHUNK)
+            while stream.read(CHUNK):  # gzip compares its checksum at the very end
+                pass
     except OSError as error:
         if error.errno is not None:
             raise  # the disk's, not the archive's

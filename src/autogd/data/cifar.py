@@ -31,6 +31,9 @@ class CifarSource:
         label_key: under which a file keeps its labels.
         classes: how many there are.
         samples: how many images are for training and how many for testing.
+
+    >>> CIFAR100.label_key, CIFAR100.classes
+    ('fine_labels', 100)
     """
 
     name: str
@@ -77,6 +80,10 @@ def load_cifar(source: CifarSource, folder: Path, *, download: bool = True) -> T
     """The set in `folder`: unpacked, or the archive, or else downloaded.
 
     Only the archive has a published checksum; files that lie there unpacked are checked for shape and labels alone.
+
+    >>> load_cifar(CIFAR10, Path("data"), download=False)
+    Traceback (most recent call last):
+    FileNotFoundError: data/cifar-10-python.tar.gz: there is no such file, and downloads are off; put it there ...
     """
     members = [*source.train, *source.test]
     for place in (folder / source.folder, folder):

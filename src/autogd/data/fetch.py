@@ -19,6 +19,9 @@ class RemoteFile:
         name: what it is called on disk.
         addresses: where it is to be had, the first that answers.
         md5: its checksum.
+
+    >>> RemoteFile("notes.txt", ("https://example.org/notes.txt",), "d41d8cd98f00b204e9800998ecf8427e").name
+    'notes.txt'
     """
 
     name: str
@@ -38,7 +41,12 @@ def data_folder(data_dir: str | Path | None = None) -> Path:
 
 
 def check_md5(path: Path, md5: str) -> None:
-    """Refuse a file whose checksum is not the published one."""
+    """Refuse a file whose checksum is not the published one.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as empty:
+    ...     check_md5(Path(empty.name), "d41d8cd98f00b204e9800998ecf8427e")
+    """
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as stream:
         while chunk := stream.read(1 << 20):
@@ -51,7 +59,12 @@ def check_md5(path: Path, md5: str) -> None:
 
 
 def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
-    """The file in `folder`, downloaded and checked if it is not there; a failed download leaves nothing behind."""
+    """The file in `folder`, downloaded and checked if it is not there; a failed download leaves nothing behind.
+
+    >>> obtain(RemoteFile("a.gz", ("https://example.org/a.gz",), "0f"), Path("data"), download=False)
+    Traceback (most recent call last):
+    FileNotFoundError: data/a.gz: there is no such file, and downloads are off; put it there yourself; ...
+    """
     path = folder / file.name
     if path.is_file():
         return path
@@ -60,6 +73,7 @@ def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
         raise FileNotFoundError(f"{path}: there is no such file, and downloads are off; {way_out}")
     with needs_extra("downloads"):
         import pooch
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     reasons = []
     for address in file.addresses:
         try:
@@ -68,8 +82,9 @@ def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
             return path
         except (OSError, ValueError) as error:
             reasons.append(f"{address}: {_briefly(error)}")
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # pooch made it; gone again if nothing else is in it
+    for place in made:
+        with contextlib.suppress(OSError):
+            place.rmdir()  # only if nothing else is in it
     raise FileNotFoundError(
         f"{path}: there is no such file, and it could not be downloaded; {way_out}. "
         f"What was tried: {'; '.join(reasons)}"

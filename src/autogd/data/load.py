@@ -5,7 +5,10 @@ from pathlib import Path
 from autogd.data.cifar import CIFAR10, CIFAR100, load_cifar
 from autogd.data.digits import load_digits
 from autogd.data.fetch import data_folder
+from autogd.data.idx import FASHION_MNIST, MNIST, load_idx
+from autogd.data.imagefolder import load_image_folder
 from autogd.data.task import Task
+from autogd.data.text import load_text
 
 __all__ = ["NAMES", "load"]
 
@@ -34,4 +37,10 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
             return load_digits()
         case "cifar10" | "cifar100":
             return load_cifar(CIFAR10 if name == "cifar10" else CIFAR100, folder, download=download)
+        case "mnist" | "fashion-mnist":
+            return load_idx(MNIST if name == "mnist" else FASHION_MNIST, folder, download=download)
+        case "imagenet":
+            return load_image_folder(folder)
+        case "text":
+            return load_text(folder, context)
     raise ValueError(f"{name!r}: there is no such data set; choose from {', '.join(NAMES)}")

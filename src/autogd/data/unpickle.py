@@ -1,7 +1,7 @@
 """Read pickled arrays without running anything that the file says.
 
 A pickle is a program. This reader admits the few instructions that build dictionaries, lists, strings, numbers and
-arrays, and the four names that numpy's arrays are pickled with; and even for those names it runs no code of numpy's
+arrays, and the few names that numpy's arrays are pickled with; and even for those names it runs no code of numpy's
 but inert stand-ins of its own, so that a hostile state cannot reach it either.
 """
 
@@ -122,7 +122,6 @@ class _Inert:
 
 
 def _encode(text: str, codec: str) -> bytes:
-    """Stands in for _codecs.encode, which Python 3 writes bytes with in the old protocols."""
     if codec != "latin1":
         raise pickle.UnpicklingError(f"bytes written in {codec!r}")
     return text.encode("latin1")
@@ -141,7 +140,9 @@ _ADMITTED = {
     ("numpy", "dtype"): _Inert(lambda code, *flags: _Dtype(code)),
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    # Python 3's way to write bytes in protocol 2, and to write none
     ("_codecs", "encode"): _Inert(_encode),
+    ("__builtin__", "bytes"): _Inert(lambda: b""),
 }
 
 

@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
 from autogd.models.fcn import FCN
+from autogd.models.gpt import GPT
+from autogd.models.resnet import ResNet18, ResNet50
+from autogd.models.vgg import VGG16
 
 __all__ = ["NAMES", "build"]
 
 NAMES = ("fcn", "vgg16", "resnet18", "resnet50", "gpt")
+LARGE = 128  # pixels a side from which a ResNet starts with the stem made for ImageNet
 
 
 def build(
@@ -41,8 +46,27 @@ def build(
       )
     )
     """
+    for what, value in (("depth", depth), ("width", width)):
+        if value is not None and value < 1:
+            raise ValueError(f"{what}: expected a whole number of at least 1, found {value}")
+    if name not in NAMES:
+        raise ValueError(f"{name!r}: there is no such network; choose from {', '.join(NAMES)}")
+    if name == "gpt":
+        if len(input_shape) != 1:
+            raise ValueError(f"gpt: samples must be sequences of tokens, found the shape {tuple(input_shape)}")
+        return GPT(classes, input_shape[0], depth=depth or 4, width=width or 128, bias=bool(bias), affine=bool(affine))
     if name == "fcn":
         if affine:
             raise ValueError("fcn: affine is a switch of norm layers, and an FCN has none; leave it out")
         return FCN(depth or 8, width or 256, math.prod(input_shape), classes, bias=bool(bias))
-    raise ValueError(f"{name!r}: there is no such network; choose from {', '.join(NAMES)}")
+    if depth is not None:
+        raise ValueError(f"{name}: its depth is fixed, found depth={depth}; leave it out, or choose fcn or gpt")
+    if len(input_shape) != 3:
+        raise ValueError(f"{name}: samples must be images (channels, height, width), found {tuple(input_shape)}")
+    channels, *sides = input_shape
+    width, bias, affine = width or 64, bool(bias), bool(affine)
+    if name == "vgg16":
+        return VGG16(classes, channels=channels, width=width, bias=bias, affine=affine)
+    network = ResNet18 if name == "resnet18" else ResNet50
+    stem: Literal["cifar", "imagenet"] = "imagenet" if min(sides) >= LARGE else "cifar"
+    return network(classes, channels=channels, width=width, stem=stem, bias=bias, affine=affine)
