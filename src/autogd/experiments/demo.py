@@ -1,0 +1,73 @@
+"""A 32-layer network that AGD trains and that Adam and SGD at their defaults do not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from autogd.data import Split, Task, load
+from autogd.geometry import initialise_
+from autogd.losses import one_hot, square_loss
+from autogd.models import FCN
+from autogd.optim import AGD
+
+__all__ = ["CONTENDERS", "DEPTH", "EPOCHS", "WIDTH", "Epoch", "race"]
+
+DEPTH, WIDTH, EPOCHS, BATCH = 32, 128, 60, 128
+CONTENDERS = ("AGD", "Adam", "SGD")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch of one optimiser came to; accuracies are shares, `learning_rate` is η for AGD."""
+
+    optimiser: str
+    epoch: int
+    train_accuracy: float
+    test_accuracy: float
+    objective: float
+    learning_rate: float
+
+
+def race(optimiser: str, epochs: int = EPOCHS, seed: int = 0) -> Iterator[Epoch]:
+    """Train the network with one contender and report every epoch.
+
+    AGD starts from its own initialisation, the rivals from PyTorch's, as in the paper.
+
+    >>> [epoch.epoch for epoch in race("AGD", epochs=1)]
+    [1]
+    """
+    torch.manual_seed(seed)
+    task = load("digits")
+    model = FCN(DEPTH, WIDTH, d_in=64, d_out=task.classes)
+    stepper = _contender(optimiser, model)
+    for epoch in range(1, epochs + 1):
+        total = torch.zeros(())
+        for indices in torch.randperm(len(task.train)).split(BATCH):
+            inputs, labels = task.train.batch(indices)
+            stepper.zero_grad()
+            loss = square_loss(model(task.prepare(inputs)), one_hot(labels, task.classes))
+            loss.backward()
+            stepper.step()
+            total += loss.detach() * len(indices)
+        rate = stepper.learning_rate if isinstance(stepper, AGD) else stepper.param_groups[0]["lr"]
+        accuracies = [_accuracy(model, task, part) for part in (task.train, task.test)]
+        yield Epoch(optimiser, epoch, *accuracies, float(total) / len(task.train), float(rate))
+
+
+def _contender(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    if name == "AGD":
+        return AGD(initialise_(model))
+    if name == "Adam":
+        return torch.optim.Adam(model.parameters(), lr=1e-3)
+    if name == "SGD":
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+    raise ValueError(f"{name}: the demo knows {', '.join(CONTENDERS)}")
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, task: Task, split: Split) -> float:
+    inputs, labels = split.batch(torch.arange(len(split)))
+    output: Tensor = model(task.prepare(inputs))
+    return float((output.argmax(1) == labels).float().mean())

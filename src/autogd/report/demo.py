@@ -1,0 +1,44 @@
+"""The demo's figure: accuracy and learning rate over time, one panel each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COLOURS", "draw"]
+
+# told apart in grey and by readers who do not see red and green alike
+COLOURS = {"AGD": "#0b6fb8", "Adam": "#d1701a", "SGD": "#7a7a7a"}
+
+
+def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
+    """Draw the records of the demo's runs as a PNG.
+
+    >>> import tempfile
+    >>> record = {"optimiser": "AGD", "epoch": 1, "train_accuracy": 0.5, "test_accuracy": 0.5, "learning_rate": 0.1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw([record], "a title", Path(folder) / "demo.png")
+    ...     (Path(folder) / "demo.png").exists()
+    True
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for name in dict.fromkeys(record["optimiser"] for record in records):
+        runs = [record for record in records if record["optimiser"] == name]
+        epochs = [record["epoch"] for record in runs]
+        for axes, key in ((left, "train_accuracy"), (middle, "test_accuracy")):
+            axes.plot(epochs, [100 * record[key] for record in runs], color=COLOURS.get(name), lw=2, label=name)
+        if name == "AGD":
+            right.plot(epochs, [record["learning_rate"] for record in runs], color=COLOURS[name], lw=2)
+    for axes, label in ((left, "train accuracy (%)"), (middle, "test accuracy (%)"), (right, "AGD's learning rate η")):
+        axes.set_title(label)
+        axes.set_xlabel("epoch")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in (left, middle):
+        axes.set_ylim(0, 102)
+    middle.legend(frameon=False, loc="center right")
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=130)
