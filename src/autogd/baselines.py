@@ -25,7 +25,10 @@ PAPER_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 class Optimiser(Protocol):
     """What a training loop asks of an optimiser; torch's own are such."""
 
-    param_groups: list[dict[str, Any]]
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Parameters and their settings."""
+        ...
 
     def step(self, closure: Callable[[], Any]) -> Any:
         """Call the closure, which leaves gradients and gives the loss; then update."""
@@ -89,7 +92,7 @@ def averaged(optimiser: Optimiser) -> AbstractContextManager[None]:
     ...     pass
     """
     if hasattr(optimiser, "averaged"):
-        return optimiser.averaged()  # type: ignore[no-any-return]
+        return optimiser.averaged()
     if hasattr(optimiser, "eval") and hasattr(optimiser, "train"):
         return _evaluation_mode(optimiser)
     return nullcontext()
@@ -102,12 +105,12 @@ def learning_rate(optimiser: Optimiser) -> Tensor | float:
     0.5
     """
     if hasattr(optimiser, "learning_rate"):
-        return optimiser.learning_rate  # type: ignore[no-any-return]
+        return optimiser.learning_rate
     group = optimiser.param_groups[0]
     if "eta" in group:  # DoG
-        return group["eta"][0]  # type: ignore[no-any-return]
+        return group["eta"][0]
     # Prodigy and D-Adaptation estimate d; muP multiplies each layer's rate
-    return group["lr"] * group.get("d", 1.0) / group.get("multiplier", 1.0)  # type: ignore[no-any-return]
+    return group["lr"] * group.get("d", 1.0) / group.get("multiplier", 1.0)
 
 
 @contextmanager
@@ -128,11 +131,12 @@ class _MuonAdamW(Optimizer):
         matrices = [p for p in every if p.dim() == 2 and id(p) not in embeddings]
         rest = [p for p in every if p.dim() != 2 or id(p) in embeddings]
         # its rate in AdamW's own terms, so that one number serves both
-        makers = [
-            (lambda p: torch.optim.Muon(p, **_rate(lr), adjust_lr_fn="match_rms_adamw"), matrices),
-            (lambda p: torch.optim.AdamW(p, **_rate(lr)), rest),
-        ]
-        self._parts: list[Optimizer] = [make(params) for make, params in makers if params]
+        rate = _rate(lr)
+        self._parts: list[Optimizer] = []
+        if matrices:
+            self._parts.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **rate))
+        if rest:
+            self._parts.append(torch.optim.AdamW(rest, **rate))
         super().__init__([{"params": part.param_groups[0]["params"]} for part in self._parts], {})
         self.param_groups = [part.param_groups[0] for part in self._parts]
         self._link()
@@ -141,7 +145,7 @@ class _MuonAdamW(Optimizer):
         for part, group in zip(self._parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -192,7 +196,7 @@ class _DoG:
         self._average.load_state_dict(state_dict["average"])
 
 
-def _rate(lr: float | None) -> dict[str, float]:
+def _rate(lr: float | None) -> dict[str, Any]:
     return {} if lr is None else {"lr": lr}
 
 
@@ -221,16 +225,16 @@ def _mup(model: nn.Module, lr: float | None) -> Optimiser:
 def _schedule_free(model: nn.Module, lr: float | None) -> Optimiser:
     optimiser = _package("schedulefree", "schedulefree").AdamWScheduleFree(model.parameters(), **_rate(lr))
     optimiser.train()
-    return optimiser  # type: ignore[no-any-return]
+    return optimiser
 
 
 def _prodigy(model: nn.Module, lr: float | None) -> Optimiser:
-    return _package("prodigyopt", "prodigyopt").Prodigy(model.parameters(), **_rate(lr))  # type: ignore[no-any-return]
+    return _package("prodigyopt", "prodigyopt").Prodigy(model.parameters(), **_rate(lr))
 
 
 def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
     package = _package("dadaptation", "dadaptation")
-    return package.DAdaptAdam(model.parameters(), **_rate(lr))  # type: ignore[no-any-return]
+    return package.DAdaptAdam(model.parameters(), **_rate(lr))
 
 
 OPTIMISERS: dict[str, Entry] = {

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.optim import Optimizer
 
+from autogd.baselines import Optimiser
 from autogd.training.distributed import Place
 from autogd.training.records import sync_folder, write_whole
 
@@ -30,7 +30,7 @@ __all__ = ["SafeReader", "export", "latest", "load", "save"]
 
 
 def save(
-    folder: Path, step: int, model: nn.Module, optimiser: Optimizer, rest: dict[str, Any], place: Place | None = None
+    folder: Path, step: int, model: nn.Module, optimiser: Optimiser, rest: dict[str, Any], place: Place | None = None
 ) -> Path:
     """Write the state at a step as folder/step-…, and then remove the older ones; `rest` is any tree of values.
 
@@ -56,7 +56,7 @@ def save(
             draft.mkdir(parents=True)
         place.wait()
         with _alone_or_not(place) as no_dist:
-            dcp.save(tensors, storage_writer=FileSystemWriter(draft), no_dist=no_dist)
+            state_dict_saver.save(tensors, storage_writer=FileSystemWriter(draft), no_dist=no_dist)
         if place.rank == 0:
             write_whole(draft / "state.json", json.dumps(skeleton))
             draft.rename(final)
@@ -67,8 +67,8 @@ def save(
     except (OSError, CheckpointException) as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise OSError(
-            f"{final}: the checkpoint could not be written ({_reason(error)}); the one before it is untouched. "
-            "Make room, then resume"
+            f"{final}: the checkpoint could not be written ({_reason(error)}; {shutil.disk_usage(folder).free:,} "
+            "bytes are free there); the one before it is untouched. Make room, then resume"
         ) from error
     place.wait()
     return final
@@ -83,7 +83,7 @@ def latest(folder: Path) -> Path | None:
     return max(folder.glob("step-*"), default=None)
 
 
-def load(path: Path, model: nn.Module, optimiser: Optimizer, place: Place | None = None) -> dict[str, Any]:
+def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None = None) -> dict[str, Any]:
     """Put a saved state into a model and its optimiser, and return the rest."""
     place = place or Place()
     try:
@@ -96,7 +96,7 @@ def load(path: Path, model: nn.Module, optimiser: Optimizer, place: Place | None
             if name not in tensors and not name.startswith("model/"):
                 tensors[name] = _blank(name, found, parameters)
         with _alone_or_not(place) as no_dist:
-            dcp.load(tensors, storage_reader=reader, no_dist=no_dist)
+            state_dict_loader.load(tensors, storage_reader=reader, no_dist=no_dist)
         optimiser.load_state_dict(_unpack(skeleton["optimiser"], tensors))
     except (OSError, CheckpointException, ValueError, KeyError, RuntimeError, EOFError) as error:
         raise ValueError(f"{path}: the checkpoint does not fit this run, or is damaged ({_reason(error)})") from error
@@ -136,7 +136,10 @@ class SafeReader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The index of a checkpoint."""
         with open(Path(self.path) / ".metadata", "rb") as file:
-            metadata = _IndexUnpickler(file).load()
+            try:
+                metadata = _IndexUnpickler(file).load()
+            except Exception as error:  # a damaged pickle can fail in any way
+                raise ValueError(f"its index cannot be read: {error}") from error
         if not isinstance(metadata, Metadata):
             raise ValueError(f"{self.path}: its index is a {type(metadata).__name__}")
         if metadata.storage_meta is None:

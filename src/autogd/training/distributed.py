@@ -7,7 +7,7 @@ batch, through one differentiable sum.
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MethodType
@@ -24,6 +24,9 @@ __all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_s
 PATIENCE = timedelta(minutes=10)
 
 
+CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class Place:
     """A process among many, and its device.
@@ -34,7 +37,7 @@ class Place:
 
     rank: int = 0
     world: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def slice(self, batch: Tensor) -> Tensor:
         """This process's equal share of a global batch."""
@@ -111,7 +114,7 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
     True
     """
     if place.world > 1:
-        share_batch_norm(model, place)
+        share_batch_norm(model)
     if shard:
         if not dist.is_initialized():
             raise ValueError("shard: there is one process only; start several: torchrun --nproc-per-node 2 -m autogd …")
@@ -119,9 +122,9 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(place.device.type, (place.world,))
-        for module in list(model.modules()):
-            if isinstance(module, nn.ModuleList):
-                for block in module:
+        for container in model.children():
+            if isinstance(container, nn.ModuleList | nn.Sequential):
+                for block in container:
                     fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model
@@ -130,8 +133,7 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [place.device] if place.device.type == "cuda" else None
-    # batch norm's statistics are the same everywhere already: nothing to send
-    return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+    return DistributedDataParallel(model, device_ids=devices)
 
 
 @contextmanager
@@ -141,9 +143,9 @@ def without_sync(model: nn.Module) -> Iterator[None]:
     >>> with without_sync(nn.Linear(1, 1)):
     ...     pass
     """
-    setter = getattr(model, "set_requires_gradient_sync", None)
-    quiet: AbstractContextManager[Any] = model.no_sync() if hasattr(model, "no_sync") else nullcontext()
-    with quiet:
+    setter: Any = getattr(model, "set_requires_gradient_sync", None)
+    no_sync: Any = getattr(model, "no_sync", nullcontext)
+    with no_sync():
         if setter is not None:
             setter(False)
         try:
@@ -162,15 +164,15 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def share_batch_norm(model: nn.Module, place: Place) -> nn.Module:
+def share_batch_norm(model: nn.Module) -> nn.Module:
     """Let every batch norm take its statistics over the whole batch, on any device; the modules keep their types.
 
-    >>> share_batch_norm(nn.BatchNorm1d(2), Place())
-    BatchNorm1d(2, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
+    >>> type(share_batch_norm(nn.BatchNorm1d(2))).__name__
+    'BatchNorm1d'
     """
     for module in model.modules():
         if isinstance(module, _BatchNorm):
-            module.forward = MethodType(_global_batch_norm, module)
+            module.forward = MethodType(_global_batch_norm, module)  # type: ignore[method-assign]
     return model
 
 

@@ -14,12 +14,12 @@ REFRESH_BATCHES = 32  # training batches that batch norm's statistics are taken 
 @torch.no_grad()
 def evaluate(setup: Setup) -> dict[str, float]:
     """Objective and accuracy on the test set, with the weights that the optimiser says to ship."""
-    place, count = setup.place, len(setup.task.test)
+    place = setup.place
     with baselines.averaged(setup.optimiser):
         refresh_batch_norm(setup)
         setup.forward.eval()
         totals = torch.zeros(3, dtype=torch.float64, device=place.device)
-        for indices in torch.arange(count).split(setup.config.batch_size):
+        for indices in setup.test_indices().split(setup.config.batch_size):
             # every process runs as often as every other: a short slice is filled up with its last sample
             share = -(-len(indices) // place.world)
             mine = torch.arange(place.rank * share, (place.rank + 1) * share)

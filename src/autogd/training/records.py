@@ -15,7 +15,7 @@ from typing import Any
 
 from autogd.training.config import Config
 
-__all__ = ["Run", "find_runs", "write_whole"]
+__all__ = ["Run", "find_runs", "sync_folder", "write_whole"]
 
 
 @dataclass(frozen=True)

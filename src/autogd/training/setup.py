@@ -50,7 +50,8 @@ class Setup:
         task = data.load(config.data, config.data_dir, context=config.context).to(place.device)
         if not config.augment:
             task = dataclasses.replace(task, augment=None)
-        assert config.model is not None and config.loss is not None
+        assert config.model is not None
+        assert config.loss is not None
         torch.manual_seed(seeds.derive(config.seed, "model"))
         switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
         model = models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
@@ -68,12 +69,17 @@ class Setup:
     def batch_size(self) -> int:
         """Samples a step: as configured, or all there are; a number that divides equally."""
         pieces = self.place.world * self.config.accumulate
-        return min(self.config.batch_size, len(self.task.train) // pieces * pieces)
+        return min(self.config.batch_size, self.samples // pieces * pieces)
+
+    @property
+    def samples(self) -> int:
+        """Training samples of an epoch; windows of a text overlap, and enough of them are taken to cover it once."""
+        return len(self.task.train) // _stride(self.task.train)
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in the training set."""
-        return len(self.task.train) // self.batch_size
+        return self.samples // self.batch_size
 
     @property
     def steps(self) -> int:
@@ -100,6 +106,10 @@ class Setup:
         pieces = self.config.accumulate
         return list(zip(inputs.chunk(pieces), labels.chunk(pieces), strict=True))
 
+    def test_indices(self) -> Tensor:
+        """Every sample of the test set once; of a text, windows side by side."""
+        return torch.arange(0, len(self.task.test), _stride(self.task.test))
+
     def test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Samples of the test set, ready for the network."""
         inputs, labels = self.task.test.batch(indices)
@@ -125,7 +135,7 @@ class Setup:
 def objective(loss: str, classes: int) -> Objective:
     """The loss by name, of outputs and integer labels.
 
-    >>> float(objective("square", 2)(torch.zeros(1, 2), torch.tensor([0])))
+    >>> float(objective("square", 4)(torch.zeros(1, 4), torch.tensor([0])))
     0.5
     """
     if loss == "square":
@@ -133,6 +143,11 @@ def objective(loss: str, classes: int) -> Objective:
             _wide(output), losses.one_hot(labels, classes).to(_wide(output))
         )
     return lambda output, labels: nn.functional.cross_entropy(_wide(output).flatten(0, -2), labels.flatten())
+
+
+def _stride(split: data.Split) -> int:
+    """How many samples on the next one is that shares nothing with it."""
+    return int(getattr(split, "context", 1))
 
 
 def _wide(output: Tensor) -> Tensor:

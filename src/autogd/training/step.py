@@ -39,7 +39,7 @@ def take_step(setup: Setup, ledger: Ledger, indices: Tensor, epoch: int, done: i
                 output = setup.output(inputs)
                 loss = setup.loss(output, labels) / len(pieces)
                 if loss.device.type == "cpu" and not torch.isfinite(loss):  # on the CPU looking is free
-                    raise _diverged(setup, inputs, indices, epoch, done, f"the loss is {float(loss)}")
+                    raise _diverged(setup, inputs, indices, epoch, done, f"the loss is {float(loss.detach())}")
                 if torch.is_grad_enabled():
                     loss.backward()
             total = total + loss.detach()
@@ -53,8 +53,9 @@ def take_step(setup: Setup, ledger: Ledger, indices: Tensor, epoch: int, done: i
     ruler = UpdateSize(setup.model, setup.place) if measured else None
     try:
         setup.optimiser.step(closure)
-    except ValueError as error:  # AGD refuses a gradient that is not finite, by the layer's name
-        if isinstance(error, Diverged):
+    except ValueError as error:
+        # AGD refuses a gradient that is not finite, and names its layer
+        if isinstance(error, Diverged) or "no weight was changed" not in str(error):
             raise
         raise _diverged(setup, None, indices, epoch, done, str(error)) from error
     ledger.write(done, "learning_rate", baselines.learning_rate(setup.optimiser))
@@ -71,9 +72,11 @@ def refuse_non_finite(setup: Setup, ledger: Ledger, order: Tensor, epoch: int, d
 
 
 def _diverged(setup: Setup, inputs: Tensor | None, indices: Tensor, epoch: int, done: int, what: str) -> Diverged:
-    layer = "" if inputs is None or setup.config.shard else f"; first in {first_bad_layer(setup.model, inputs)}"
+    if inputs is not None and not setup.config.shard:  # spread weights would need the other processes' help
+        layer = first_bad_layer(setup.model, inputs)
+        what += f"; the first layer to blame is {layer}" if layer else "; every layer is finite, the loss overflows"
     samples = ", ".join(str(i) for i in indices[:8].tolist())
     step = (epoch - 1) * setup.steps_per_epoch + done + 1
     return Diverged(
-        f"step {step} (epoch {epoch}, batch {done + 1} of {setup.steps_per_epoch}, samples {samples}, …): {what}{layer}"
+        f"step {step} (epoch {epoch}, batch {done + 1} of {setup.steps_per_epoch}, samples {samples}, …): {what}"
     )

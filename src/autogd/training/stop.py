@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["StopRequest", "Stopped", "listening"]
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - not an error
     """Training was asked to stop, and has saved."""
 
     def __init__(self, message: str, signal_number: int) -> None:
