@@ -14,7 +14,7 @@ from autogd.optim import AGD
 
 __all__ = ["CONTENDERS", "DEPTH", "EPOCHS", "WIDTH", "Epoch", "race"]
 
-DEPTH, WIDTH, EPOCHS, BATCH = 32, 128, 60, 128
+DEPTH, WIDTH, EPOCHS, BATCH = 32, 128, 50, 128
 CONTENDERS = ("AGD", "Adam", "SGD")
 
 
@@ -52,8 +52,8 @@ def race(optimiser: str, epochs: int = EPOCHS, seed: int = 0) -> Iterator[Epoch]
             stepper.step()
             total += loss.detach() * len(indices)
         rate = stepper.learning_rate if isinstance(stepper, AGD) else stepper.param_groups[0]["lr"]
-        accuracies = [_accuracy(model, task, part) for part in (task.train, task.test)]
-        yield Epoch(optimiser, epoch, *accuracies, float(total) / len(task.train), float(rate))
+        train, test = _accuracy(model, task, task.train), _accuracy(model, task, task.test)
+        yield Epoch(optimiser, epoch, train, test, float(total) / len(task.train), float(rate))
 
 
 def _contender(name: str, model: nn.Module) -> torch.optim.Optimizer:

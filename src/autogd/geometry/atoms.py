@@ -14,12 +14,19 @@ scale × (dual norm of the part). A new layer type is a new function in this fil
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
 
-__all__ = ["Atom", "Rule", "kernel", "matrix"]
+__all__ = [
+    "Atom", "Rule", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
+]  # fmt: skip
+
+# What adds to or scales the output of a layer (a bias, a gain, a token) moves it by all that its bound allows, whatever
+# the input; a matrix reaches its bound on one direction of the input only. So a vector's share of the depth is smaller
+# than a layer's; docs/depth.md compares the rules.
+VECTOR = 1 / 16
 
 Start = Literal["orthogonal", "ones", "zeros", "as it is"]
 
@@ -35,7 +42,8 @@ class Atom:
         columns: the dimensions of `shape` that index its inputs.
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
-        depth: how many layers of the depth L the tensor stands for.
+        weight: each part's share of the depth, where a layer has 1: a step moves it by weight · η/L of its size.
+        stack: how many layers the tensor packs; it stands for weight · stack of the depth L.
         diagonal: the vector is the diagonal of a matrix.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
@@ -49,8 +57,14 @@ class Atom:
     columns: tuple[int, ...]
     scale: float
     start: Start = "orthogonal"
-    depth: float = 1.0
+    weight: float = 1.0
+    stack: int = 1
     diagonal: bool = False
+
+    @property
+    def depth(self) -> float:
+        """How many layers of the depth L the tensor stands for."""
+        return self.weight * self.stack
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -97,22 +111,26 @@ Rule = Callable[[Tensor, nn.Module | None], Atom]
 
 
 def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, transposed: bool = False) -> Atom:
-    r"""A linear map from d_in to d_out, or `stack` of them packed along the first dimension.
+    r"""A linear map from d_in to d_out, or `stack` of them packed along the output dimension.
 
     Inputs of unit root-mean-square have norm √d_in, outputs should have √d_out, so ‖W‖_* = √(d_out/d_in) keeps the
-    root-mean-square at one (Prescription 1), and a perturbation of that size moves it by at most one.
+    root-mean-square at one (Prescription 1), and a perturbation of that size moves it by at most one. `transposed`
+    tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a recurrent cell) are as many
+    matrices and as many layers as they would be apart.
 
     >>> matrix(nn.Linear(16, 4).weight).scale
     0.5
     """
     first, second = weight.shape
-    if transposed:
-        return Atom("matrix", (first, second), (1,), (0,), math.sqrt(second / first))
-    rows = first // stack
-    scale = math.sqrt(rows / second)
+    outputs, inputs = (second, first) if transposed else (first, second)
+    outputs = _divide(outputs, stack, weight)
+    scale = math.sqrt(outputs / inputs)
     if stack == 1:
-        return Atom("matrix", (first, second), (0,), (1,), scale)
-    return Atom("matrix", (stack, rows, second), (1,), (2,), scale, depth=float(stack))
+        rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
+        return Atom("matrix", (first, second), rows, columns, scale)
+    if transposed:
+        return Atom("matrix", (inputs, stack, outputs), (2,), (0,), scale, stack=stack)
+    return Atom("matrix", (stack, outputs, inputs), (1,), (2,), scale, stack=stack)
 
 
 def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -120,7 +138,8 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
 
     An output position adds up one matrix-vector product per tap. With inputs of unit root-mean-square, and products
     that add like independent numbers, root-mean-square one at the output asks of each tap 1/√taps of what a lone matrix
-    may have: √(out/in)/√taps, out and in counted within a group.
+    may have: √(out/in)/√taps, out and in counted within a group. Groups act side by side on different channels, so all
+    of them together are one layer.
 
     >>> kernel(nn.Conv2d(4, 16, 3, bias=False).weight).parts
     9
@@ -128,12 +147,100 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     groups = getattr(module, "groups", 1)
     transposed = getattr(module, "transposed", False)
     lead, other, *taps = weight.shape
-    spatial = tuple(taps)
+    within = _divide(lead, groups, weight)
     # a transposed convolution stores (in, out/groups, taps...): the first dimension is the input
-    outputs, inputs = (other, lead // groups) if transposed else (lead // groups, other)
+    outputs, inputs = (other, within) if transposed else (within, other)
     scale = math.sqrt(outputs / inputs / math.prod(taps))
     if groups == 1:
         rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
-        return Atom("kernel", (lead, other, *spatial), rows, columns, scale)
+        return Atom("kernel", (lead, other, *taps), rows, columns, scale)
     rows, columns = ((2,), (1,)) if transposed else ((1,), (2,))
-    return Atom("kernel", (groups, lead // groups, other, *spatial), rows, columns, scale)
+    return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
+
+
+def bilinear(weight: Tensor, module: nn.Module | None = None) -> Atom:
+    r"""A bilinear form, out × in_1 × in_2: a matrix on the outer product of its two inputs.
+
+    ‖x ⊗ z‖ = ‖x‖‖z‖ = √(in_1 in_2) for inputs of unit root-mean-square, so the target is √(out/(in_1 in_2)).
+
+    >>> bilinear(nn.Bilinear(2, 8, 4).weight).scale
+    0.5
+    """
+    out, first, second = weight.shape
+    return Atom("bilinear", (out, first, second), (0,), (1, 2), math.sqrt(out / (first * second)))
+
+
+def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
+    r"""A table of n vectors: one d × 1 matrix per row.
+
+    The input is one-hot, of norm 1, and picks one row; the output should have norm √d. So each row is a matrix of its
+    own with target √(d/1). A row that no input picked has no gradient and does not move.
+
+    >>> atom = embedding(nn.Embedding(10, 4).weight)
+    >>> atom.parts, atom.scale
+    (10, 2.0)
+    """
+    n, d = weight.shape
+    return Atom("embedding", (n, d), (1,), (), math.sqrt(d))
+
+
+def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
+    r"""Learned vectors that join the activations: class and mask tokens, a table of positions.
+
+    As for an embedding, a vector of d numbers that stands among activations of unit root-mean-square has size √d, and
+    each is a part of its own. They are added to what is already at that size, so they start as their module has them.
+
+    >>> token(nn.Parameter(__import__("torch").zeros(1, 7, 4))).parts
+    7
+    """
+    last = weight.dim() - 1
+    return Atom("token", tuple(weight.shape), (last,), (), math.sqrt(weight.shape[last]), "as it is", VECTOR)
+
+
+def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
+    r"""A d × 1 matrix that acts on the constant input 1.
+
+    A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
+    scale is √(d/1). It adds to that weight's output, so it starts at zero, where the weight alone keeps the size right.
+
+    >>> bias(nn.Linear(3, 16).bias).scale
+    4.0
+    """
+    d = _divide(weight.numel(), stack, weight)
+    if stack == 1:
+        return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
+    return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
+
+
+def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:
+    r"""A diagonal matrix: the affine part of a norm layer, a layer-scale vector, the slopes of a PReLU.
+
+    Ones keep the root-mean-square at one. As for the size of a perturbation δ: its operator norm is ‖δ‖_∞, which the
+    output reaches only for an input with all its energy in one coordinate. What enters a gain has just been normalised
+    and is spread over all d coordinates, so ‖δ∘x‖ is about ‖δ‖₂, against √d for the output itself: the relative size is
+    δ's root-mean-square, and a unit perturbation has ‖δ‖₂ = √d. (Under Assumption 2, the operator norm read as a
+    Frobenius norm, a unit perturbation would move each gain by 1/√d only.)
+
+    >>> gain(nn.LayerNorm(16).weight).scale
+    4.0
+    """
+    dims = tuple(range(weight.dim()))
+    return Atom("gain", tuple(weight.shape), dims, (), math.sqrt(weight.numel()), start, VECTOR, diagonal=True)
+
+
+def scalars(weight: Tensor, module: nn.Module | None = None) -> Atom:
+    r"""Numbers of which no more is known than that there are d of them: a gain that starts as its module has it.
+
+    A vector in a module of unknown type shifts, scales or gates d activations; in each case a unit of root-mean-square
+    in it moves them by at most about one unit. A lone scalar is the case d = 1.
+
+    >>> scalars(nn.Parameter(__import__("torch").tensor(2.6))).scale
+    1.0
+    """
+    return replace(gain(weight, start="as it is"), kind="scalars")
+
+
+def _divide(size: int, stack: int, weight: Tensor) -> int:
+    if size % stack:
+        raise ValueError(f"a tensor of shape {tuple(weight.shape)} cannot be cut into {stack} equal parts")
+    return size // stack

@@ -14,14 +14,18 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def frobenius(grad: Tensor, atom: Atom) -> Tensor:
-    """The Frobenius norm of every part, in the shape of the atom's grid.
+    """The Frobenius norm of every part, as a vector; a sparse gradient's parts are its rows.
 
     >>> from autogd.geometry.atoms import matrix
     >>> weight = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
-    >>> float(frobenius(weight, matrix(weight)))
-    5.0
+    >>> frobenius(weight, matrix(weight))
+    tensor([5.])
     """
-    return torch.linalg.vector_norm(atom.cut(grad), dim=atom.inner, dtype=accumulation_dtype(grad.dtype))
+    dtype = accumulation_dtype(grad.dtype)
+    if grad.is_sparse:
+        rows = torch.linalg.vector_norm(grad._values(), dim=1, dtype=dtype)
+        return torch.zeros(atom.parts, dtype=dtype, device=grad.device).index_copy_(0, grad._indices()[0], rows)
+    return torch.linalg.vector_norm(atom.cut(grad), dim=atom.inner, dtype=dtype).flatten()
 
 
 def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:

@@ -1,34 +1,67 @@
-"""Read a Module: which parameter is which atom, and how deep the network is.
+"""Read a Module: which parameter is which atom.
 
-The catalogue below goes by module type and the parameter's name within the module, never by the names that users give
-their layers. `register_atom` adds to it.
+The catalogue goes by module type and the parameter's path within that module, never by the names that users give their
+layers. A path may have wildcards and may reach into children (`c_attn.weight` of a GPT2Attention); the outermost module
+that knows a parameter decides, since it knows most about it. `register_atom` adds to the catalogue.
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrize import ParametrizationList
 
-from autogd.geometry.atoms import Atom, Rule, kernel, matrix
+from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.others import OTHERS
+from autogd.geometry.parametrised import parametrised
 
-__all__ = ["Role", "atom_from_shape", "read_roles", "register_atom"]
+__all__ = ["Role", "read_roles", "register_atom", "roles_from_shape"]
 
-_catalogue: dict[tuple[type[nn.Module], str], Rule] = {
-    (nn.Linear, "weight"): matrix,
-    (nn.Conv1d, "weight"): kernel,
-    (nn.Conv2d, "weight"): kernel,
-    (nn.Conv3d, "weight"): kernel,
+_NORMS = (
+    nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
+)  # fmt: skip
+_GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RNNCell: 1}
+
+# module type, or its full name where the package may not be there -> path of the parameter in it -> rule
+_catalogue: dict[type | str, dict[str, Rule]] = {
+    nn.Linear: {"weight": matrix, "bias": bias},
+    nn.Bilinear: {"weight": bilinear, "bias": bias},
+    nn.modules.conv._ConvNd: {"weight": kernel, "bias": bias},
+    nn.Embedding: {"weight": embedding},
+    nn.EmbeddingBag: {"weight": embedding},
+    nn.PReLU: {"weight": partial(gain, start="as it is")},
+    nn.MultiheadAttention: {
+        "in_proj_weight": partial(matrix, stack=3),
+        "in_proj_bias": partial(bias, stack=3),
+        "[qkv]_proj_weight": matrix,
+        "bias_[kv]": token,
+    },
+    **{norm: {"weight": gain, "bias": bias} for norm in _NORMS},
+    **{
+        cell: {
+            "weight_hr_*": matrix,
+            "weight_[ih]h*": partial(matrix, stack=gates),
+            "bias_[ih]h*": partial(bias, stack=gates),
+        }
+        for cell, gates in _GATES.items()
+    },
+    **OTHERS,
 }
 
 
 @dataclass(frozen=True)
 class Role:
-    """What one parameter is: its name in the model, the module that owns it and its atom."""
+    """What one parameter is: its name, the module that owns it, its atom, and other names it is tied to."""
 
     name: str
     parameter: Tensor
     module: nn.Module
     atom: Atom
+    tied: tuple[str, ...] = ()
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
@@ -36,9 +69,9 @@ def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule)
 
     Args:
         module_type: the layer's class; its subclasses follow.
-        parameter_name: the parameter's name within the layer.
+        parameter_name: the parameter's name within the layer, or its path into the layer's children.
         atom: a function of the catalogue (`autogd.atoms.matrix`, ...), or one of yours that takes the parameter and
-            its module and returns an `Atom`.
+            the module of that type and returns an `Atom`.
 
     >>> import torch
     >>> from autogd import AGD, atoms
@@ -49,33 +82,77 @@ def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule)
     >>> register_atom(Mixer, "mix", atoms.matrix)
     >>> optimiser = AGD(Mixer())
     """
-    _catalogue[module_type, parameter_name] = atom
+    # the newest word on a parameter is the first to be asked
+    _catalogue[module_type] = {parameter_name: atom, **_catalogue.get(module_type, {})}
 
 
-def read_roles(model: nn.Module) -> list[Role]:
-    """The role of every parameter, tied ones once; an unknown one is an error that names it.
+def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) -> list[Role]:
+    """The role of every parameter, tied ones once; an unknown one, unless it is frozen, is an error that names it.
 
-    >>> [role.atom.kind for role in read_roles(nn.Sequential(nn.Linear(2, 3, bias=False)))]
+    A tensor with several roles takes the one whose unit perturbation is smallest: every role's bound must hold. For a
+    language model's tied embedding and output matrix, that is the matrix.
+
+    Args:
+        model: any Module.
+        overrides: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+
+    >>> [role.atom.kind for role in read_roles(nn.Sequential(nn.Linear(2, 3)))]
+    ['matrix', 'bias']
+    """
+    overrides = dict(overrides or {})
+    found: dict[Tensor, list[Role]] = {}
+    for name, parameter, owners in _owned(model):
+        module = next(iter(owners.values()))
+        rule = overrides.pop(name, None)
+        try:
+            atom = rule(parameter, module) if rule is not None else _find(name, parameter, owners)
+        except ValueError:
+            if not parameter.requires_grad:
+                continue  # what is frozen need not be known
+            raise
+        found.setdefault(parameter, []).append(Role(name, parameter, module, atom))
+    if overrides:
+        raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
+    return [_one_of(roles) for roles in found.values()]
+
+
+def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
+    """The roles of parameters of which nothing but the shape is known; warns once that this is a guess.
+
+    A table of d numbers a row may be an embedding or a matrix, and more than two dimensions a convolution's kernel,
+    transposed or grouped; a Module tells them apart.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     [role.atom.kind for role in roles_from_shape({"w": nn.Linear(2, 3).weight})]
     ['matrix']
     """
-    roles = []
-    for name, parameter, module in _owned(model):
-        rule = _find(type(module), name.rpartition(".")[2])
-        if rule is None:
-            raise _unknown(name, parameter, module)
-        roles.append(Role(name, parameter, module, rule(parameter, module)))
-    return roles
+    overrides = overrides or {}
+    global _warned
+    guessed = [name for name, parameter in named.items() if parameter.dim() >= 2 and name not in overrides]
+    if guessed and not _warned:
+        _warned = True
+        warnings.warn(
+            f"{guessed[0]}: its atom is told from shape alone, where an embedding looks like a matrix; "
+            "pass the Module itself, AGD(model), to have the architecture read",
+            stacklevel=2,
+        )
+    owner = nn.Module()
+    return [
+        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(name, p))
+        for name, p in named.items()
+    ]
 
 
-def atom_from_shape(name: str, parameter: Tensor) -> Atom:
-    """The atom of a parameter of which nothing but the shape is known.
+_warned = False
 
-    >>> atom_from_shape("w", nn.Linear(2, 3).weight).kind
-    'matrix'
-    """
+
+def _from_shape(name: str, parameter: Tensor) -> Atom:
+    if parameter.dim() <= 1:
+        return scalars(parameter)
     if parameter.dim() == 2:
         return matrix(parameter)
-    if parameter.dim() in (3, 4, 5):
+    if parameter.dim() <= 5:
         return kernel(parameter)
     raise ValueError(
         f"{name}: AGD knows no atom for a lone parameter of shape {tuple(parameter.shape)}; "
@@ -83,27 +160,52 @@ def atom_from_shape(name: str, parameter: Tensor) -> Atom:
     )
 
 
-def _unknown(name: str, parameter: Tensor, module: nn.Module) -> ValueError:
-    kind, leaf = type(module).__name__, name.rpartition(".")[2]
-    return ValueError(
+def _one_of(roles: list[Role]) -> Role:
+    role = min(roles, key=lambda role: role.atom.scale**2 * role.atom.parts)
+    others = tuple(other.name for other in roles if other is not role)
+    return Role(roles[0].name, role.parameter, role.module, role.atom, others)
+
+
+def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:
+    """Every parameter under every name, with the modules around it, innermost first, by its path within each."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if isinstance(parameter, UninitializedParameter):
+            raise ValueError(f"{name}: this lazy parameter has no shape yet; send one batch through the model first")
+        words = name.split(".")
+        yield (
+            name,
+            parameter,
+            {".".join(words[i:]): modules[".".join(words[:i])] for i in range(len(words) - 1, -1, -1)},
+        )
+
+
+def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> Atom:
+    for path, module in reversed(owners.items()):
+        rule = _rule(type(module), path)
+        if rule is not None:
+            return rule(parameter, module)
+    leaf, owner = next(iter(owners.items()))
+    if isinstance(owner, ParametrizationList):
+        path, layer = list(owners.items())[2]  # the list, the dictionary of lists, the layer itself
+        return parametrised(name, parameter, owner, _rule(type(layer), path.split(".")[1]), layer)
+    # a raw parameter of a module that nobody registered: its shape may still say enough
+    if parameter.dim() <= 1:
+        return scalars(parameter)
+    if parameter.dim() >= 3 and parameter.shape[0] == 1:
+        return token(parameter)
+    kind = type(owner).__name__
+    raise ValueError(
         f"{name}: AGD knows no atom for the parameter {leaf!r} of {kind} (shape {tuple(parameter.shape)}); "
         f"register one with autogd.register_atom({kind}, {leaf!r}, ...)"
     )
 
 
-def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, nn.Module]]:
-    """Every parameter once, with its full name and the module that holds it."""
-    seen: set[Tensor] = set()
-    for path, module in model.named_modules():
-        for leaf, parameter in module.named_parameters(prefix=path, recurse=False):
-            if parameter not in seen:
-                seen.add(parameter)
-                yield leaf, parameter, module
-
-
-def _find(module_type: type[nn.Module], leaf: str) -> Rule | None:
+def _rule(module_type: type[nn.Module], path: str) -> Rule | None:
     for ancestor in module_type.__mro__:
-        rule = _catalogue.get((ancestor, leaf))
-        if rule is not None:
-            return rule
+        for key in (ancestor, f"{ancestor.__module__}.{ancestor.__qualname__}"):
+            for pattern, rule in _catalogue.get(key, {}).items():
+                # a dot is not for a wildcard to cross
+                if path.count(".") == pattern.count(".") and fnmatchcase(path, pattern):
+                    return rule
     return None

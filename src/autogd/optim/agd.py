@@ -1,18 +1,20 @@
 r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autogd.geometry.atoms import Atom
-from autogd.geometry.roles import atom_from_shape, read_roles
+from autogd.geometry.atoms import Atom, Rule
+from autogd.geometry.roles import read_roles, roles_from_shape
+from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
-from autogd.optim.paths import MultiTensor, Path, Readable
+from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan, Solution, make_plan, solve
 
 __all__ = ["AGD"]
@@ -30,11 +32,13 @@ class AGD(Optimizer):
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step; 1 is the derived one.
         geometry: how a gradient is measured; "frobenius" is the paper's.
-        sizes: what a step is relative to; "dimensional", the paper's, is Prescription 1.
+        sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
+            weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         weight_decay: λ shrinks a weight by λ times its relative step; λ = 1 keeps it within its target size.
         foreach: False takes the readable path; None and True the multi-tensor one, where all tensors share a device.
         maximize: ascend instead.
+        atoms: for parameters, by their full name, that are to be read otherwise than the catalogue says.
 
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
     >>> optimiser = AGD(model)
@@ -55,13 +59,16 @@ class AGD(Optimizer):
         weight_decay: float = 0.0,
         foreach: bool | None = None,
         maximize: bool = False,
+        atoms: Mapping[str, Rule] | None = None,
     ) -> None:
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
         if geometry != "frobenius":
             raise ValueError(f"geometry: {geometry!r} is not known; use 'frobenius'")
-        if sizes != "dimensional":
-            raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional'")
+        if sizes not in ("dimensional", "measured"):
+            raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
+        self._sizes = sizes
+        self._overrides = dict(atoms or {})
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
         self._atoms: dict[Tensor, Atom] = {}
         self._names: dict[Tensor, str] = {}
@@ -83,12 +90,16 @@ class AGD(Optimizer):
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
-            atoms = {role.parameter: role.atom for role in read_roles(group["params"])}
+            roles = read_roles(group["params"], self._overrides)
             group["params"] = list(named.values())
         else:
-            atoms = {parameter: atom_from_shape(name, parameter) for name, parameter in named.items()}
+            roles = roles_from_shape(named, self._overrides)
+        if self._sizes == "measured":
+            sizes = measured_sizes(roles)
+            group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
         super().add_param_group(group)
-        self._atoms.update(atoms)
+        self._overrides = {}
+        self._atoms.update({role.parameter: role.atom for role in roles})
         self._names.update({parameter: name for name, parameter in named.items()})
         self._plans.clear()
 
@@ -102,15 +113,15 @@ class AGD(Optimizer):
         plan = self._plan()
         if plan is None:
             return loss
-        grads = [cast(Tensor, parameter.grad) for parameter in plan.parameters]
-        path: Path = MultiTensor() if plan.one_device and self.defaults["foreach"] is not False else Readable()
+        grads = [_gradient(parameter) for parameter in plan.parameters]
+        path = choose_path(grads, plan, self.defaults["foreach"])
 
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
         if plan.looks:
-            self._refuse_non_finite(solution, plan)
+            self._refuse_non_finite(solution, plan, grads)
         if any(group["weight_decay"] for group in plan.groups):
             decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
-            path.shrink(1 - solution.learning_rate / plan.depth * decay, plan)
+            path.shrink(1 - solution.learning_rate / plan.depth * plan.weights * decay, plan)
         multipliers = plan.per_tensor(lambda g: g["lr"] * g["gain"] * (-1 if g["maximize"] else 1))
         finite = None if plan.looks else solution.finite
         path.apply(grads, solution.coefficients * plan.per_part(multipliers), plan, finite)
@@ -129,24 +140,37 @@ class AGD(Optimizer):
         entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
         key = tuple((id(p), p.device, p.dtype) for p in entries)
         if key not in self._plans and entries:
-            for parameter in entries:
-                if parameter.grad.is_sparse:
-                    raise ValueError(
-                        f"{self._names[parameter]}: AGD takes no sparse gradient for this parameter; "
-                        "build its layer with sparse=False"
-                    )
-            self._plans[key] = make_plan([(p, self._atoms[p], group) for p, group in entries.items()])
+            self._plans[key] = make_plan([(p, self._atom(p, group), group) for p, group in entries.items()])
         return self._plans.get(key)
 
-    def _refuse_non_finite(self, solution: Solution, plan: Plan) -> None:
+    def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
+        name, atom = self._names[parameter], self._atoms.get(parameter)
+        if atom is None:
+            raise ValueError(f"{name}: it was frozen and AGD knows no atom for it; name one with AGD(model, atoms=...)")
+        if cast(Tensor, parameter.grad).is_sparse and atom.inner != (1,):
+            raise ValueError(
+                f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
+                "build its layer with sparse=False, or pass the Module so that AGD can tell"
+            )
+        for known, size in zip(group["params"], group.get("sizes", ()), strict=False):
+            if known is parameter and size is not None:
+                return replace(atom, scale=size)
+        return atom
+
+    def _refuse_non_finite(self, solution: Solution, plan: Plan, grads: list[Tensor]) -> None:
         """On the CPU, where looking is free: raise before any weight is touched."""
         if solution.finite:
             return
-        for parameter in plan.parameters:
-            if not torch.isfinite(cast(Tensor, parameter.grad)).all():
+        for parameter, grad in zip(plan.parameters, grads, strict=True):
+            numbers: Any = grad._values() if grad.is_sparse else grad
+            numbers = numbers.to_local() if hasattr(numbers, "to_local") else numbers
+            if not torch.isfinite(numbers).all():
                 what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
                 raise ValueError(f"{self._names[parameter]}: {what}")
-        raise ValueError("the gradients' norm overflows; no weight was changed. Scale the loss down")
+        raise ValueError(
+            "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
+            "Scale the loss down"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
@@ -158,4 +182,11 @@ class AGD(Optimizer):
         self._plans = {}
 
 
-_KEPT = ("majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names")
+_KEPT = (
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_sizes", "_overrides",
+)  # fmt: skip
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    grad = cast(Tensor, parameter.grad)
+    return grad.coalesce() if grad.is_sparse else grad

@@ -28,7 +28,8 @@ class Plan:
     sizes: list[int]  # parts of each tensor
     whole: int  # how many tensors have one part
     one_device: bool
-    scales: Tensor  # of each part
+    weights: Tensor  # of each tensor: its share of the depth, where a layer has 1
+    reach: Tensor  # of each part: scale times weight, what it moves by where a step has η/L = 1
     siblings: Tensor  # how many parts the part's tensor has
     noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
     owner: Tensor  # the index of the part's tensor
@@ -36,14 +37,14 @@ class Plan:
     @property
     def looks(self) -> bool:
         """Whether a step may look at a number without waiting for a device."""
-        return self.scales.device.type == "cpu"
+        return self.reach.device.type == "cpu"
 
     def per_tensor(self, setting: Callable[[dict[str, Any]], Any]) -> Tensor:
         """A setting of the groups, as a vector of one number a tensor; as one number where there is one group."""
         values = [setting(group) for group in self.groups]
         if len(values) == 1:
             return torch.as_tensor(values[0])
-        return torch.stack([torch.as_tensor(value).to(self.scales) for value in values])[self.group_of]
+        return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
 
     def per_part(self, values: Tensor) -> Tensor:
         """One number a tensor, or one for all, as one number a part."""
@@ -84,12 +85,12 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
         group_of=torch.tensor([next(i for i, g in enumerate(groups) if g is group) for _, _, group in entries]).to(
             device
         ),
-        # a model of which only biases are trained still has one layer
-        depth=max(sum(atom.depth for atom in atoms), 1.0),
+        depth=sum(atom.depth for atom in atoms),
         sizes=sizes,
         whole=sum(size == 1 for size in sizes),
         one_device=all(p.device == device for p in parameters),
-        scales=spread([atom.scale for atom in atoms]),
+        weights=torch.tensor([atom.weight for atom in atoms], dtype=dtype, device=device),
+        reach=spread([atom.weight * atom.scale for atom in atoms]),
         siblings=spread([float(size) for size in sizes]),
         noise=spread([ROUNDING * torch.finfo(p.dtype).eps for p in parameters]),
         owner=owner,
@@ -102,12 +103,12 @@ def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) 
     A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, counts as zero: to
     normalise it would turn noise into a full-size step.
     """
-    duals = plan.scales * norms
+    duals = plan.reach * norms
     totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
     heard = duals * plan.siblings > plan.noise * totals.max()
     # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
     G = torch.where(heard, duals, 0).sum() / plan.depth
     eta = learning_rate(G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    coefficients = torch.where(heard, -eta / plan.depth * plan.scales / norms, 0)
+    coefficients = torch.where(heard, -eta / plan.depth * plan.reach / norms, 0)
     return Solution(eta, G, coefficients, torch.isfinite(totals.sum()))

@@ -1,0 +1,37 @@
+"""The size that each atom has now, for steps relative to weights that are already trained."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from autogd.geometry.norms import operator_norm
+from autogd.geometry.roles import Role
+
+__all__ = ["measured_sizes"]
+
+
+def measured_sizes(roles: Sequence[Role]) -> dict[Tensor, float]:
+    """For each parameter, the operator norm of its parts (their root mean square), instead of the target.
+
+    A bias is relative to what its layer puts out, so it takes from its layer's weight the ratio of measured to target
+    size. What is zero has no size of its own and keeps the target's: the factor B of a LoRA pair, a fresh token.
+
+    >>> from torch import nn
+    >>> from autogd.geometry.roles import read_roles
+    >>> layer = nn.Linear(4, 4, bias=False)
+    >>> _ = nn.init.constant_(layer.weight, 0.5)
+    >>> [round(size, 6) for size in measured_sizes(read_roles(layer)).values()]
+    [2.0]
+    """
+    sizes: dict[Tensor, float] = {}
+    ratios: dict[int, float] = {}
+    for role in roles:
+        size = float(operator_norm(role.parameter, role.atom).square().mean().sqrt())
+        if role.atom.kind == "bias":
+            continue
+        sizes[role.parameter] = size if size > 0 else role.atom.scale
+        ratios.setdefault(id(role.module), sizes[role.parameter] / role.atom.scale)
+    for role in roles:
+        if role.atom.kind == "bias":
+            sizes[role.parameter] = role.atom.scale * ratios.get(id(role.module), 1.0)
+    return sizes
