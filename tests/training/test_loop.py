@@ -170,7 +170,6 @@ def test_a_layer_at_zero_does_not_make_the_update_size_infinite(small):
         ({"optimiser": "adamn"}, "optimiser: 'adamn' is not known; choose one of agd, adam"),
         ({"epochs": 0}, "epochs: expected at least 1"),
         ({"batch_size": 10, "accumulate": 4}, "batch_size: 10 does not divide into 4"),
-        ({"shard": True}, "shard: there is one process only"),
         ({"shard": True, "optimiser": "prodigy"}, "shard: prodigy"),
         ({"device": "abacus"}, "device: 'abacus'"),
     ],

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from parity import measure
 
 from autogd.training import Config
 from autogd.training.distributed import Place
-
-from parity import measure
 
 pytestmark = pytest.mark.distributed
 STEPS = 20
@@ -74,7 +73,12 @@ def assert_same(found, expected):
     for name, case in expected.items():
         for what, value in case.items():
             torch.testing.assert_close(
-                found[name][what], value, rtol=1e-6, atol=1e-12, equal_nan=True, msg=lambda m, w=(name, what): f"{w}: {m}"
+                found[name][what],
+                value,
+                rtol=1e-6,
+                atol=1e-12,
+                equal_nan=True,
+                msg=lambda m, w=(name, what): f"{w}: {m}",
             )
 
 

@@ -6,7 +6,7 @@ batch, through one differentiable sum.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -115,9 +115,7 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
     """
     if place.world > 1:
         share_batch_norm(model)
-    if shard:
-        if not dist.is_initialized():
-            raise ValueError("shard: there is one process only; start several: torchrun --nproc-per-node 2 -m autogd …")
+    if shard and place.world > 1:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -176,11 +174,28 @@ def share_batch_norm(model: nn.Module) -> nn.Module:
     return model
 
 
+class _Sum(torch.autograd.Function):
+    """A sum over processes; everyone's loss depends on it, so the gradient is a sum as well."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+
+_sum: Callable[[Tensor], Tensor] = _Sum.apply
+
+
 def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     if not self.training:
         return type(self).forward(self, x)
-    from torch.distributed.nn.functional import all_reduce
-
     over = [i for i in range(x.dim()) if i != 1]
     world = dist.get_world_size()
     wide = x if x.dtype == torch.float64 else x.float()
@@ -188,16 +203,17 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     variance, mean = torch.var_mean(wide, over, correction=0)
     mine = torch.zeros(world, 1, 1, dtype=wide.dtype, device=x.device)
     mine[dist.get_rank()] = 1
-    means, variances = all_reduce(mine * torch.stack([mean, variance])).unbind(1)
+    means, variances = _sum(mine * torch.stack([mean, variance])).unbind(1)
     mean, variance = means.mean(0), variances.mean(0) + means.var(0, correction=0)
     if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
-            weight = 1 / self.num_batches_tracked.float() if self.momentum is None else self.momentum
+            kept = self.running_mean
+            share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            weight = torch.as_tensor(share, dtype=kept.dtype, device=kept.device)
             count = x.numel() // x.shape[1] * world
-            self.running_mean.lerp_(mean.to(self.running_mean), torch.as_tensor(weight).to(self.running_mean))
-            unbiased = (variance * count / (count - 1)).to(self.running_var)
-            self.running_var.lerp_(unbiased, torch.as_tensor(weight).to(self.running_var))
+            self.running_mean.lerp_(mean.to(kept), weight)
+            self.running_var.lerp_((variance * count / (count - 1)).to(kept), weight)
     shape = [1, -1] + [1] * (x.dim() - 2)
     normal = (wide - mean.view(shape)) * torch.rsqrt(variance + self.eps).view(shape)
     if self.affine:

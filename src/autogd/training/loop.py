@@ -6,6 +6,7 @@ from typing import Any
 
 from autogd import baselines
 from autogd.training import checkpoint, distributed
+from autogd.training.config import Config
 from autogd.training.evaluation import evaluate, refresh_batch_norm
 from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
@@ -32,20 +33,27 @@ class Watch:
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch's line was written."""
 
+    def end(self) -> None:
+        """Training is over, whatever ended it."""
 
-def train(run: Run, watches: Sequence[Watch] = ()) -> dict[str, Any]:
+
+def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one, and return its summary.
+
+    Args:
+        run: the run's folder.
+        watches: who looks on.
+        config: the run's own, but for where and how it is to go on: another device, say.
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from autogd.training import Config
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = Run.create(Config(depth=2, width=32, epochs=2), Path(folder) / "run")
     ...     summary = train(run)
     >>> summary["status"], summary["epochs"]
     ('finished', 2)
     """
-    config = run.config()
+    config = config or run.config()
     with distributed.session(config.device) as place, listening() as request:
         first = place.rank == 0
         setup = Setup.build(config, place)
@@ -98,6 +106,9 @@ def train(run: Run, watches: Sequence[Watch] = ()) -> dict[str, Any]:
             if first:
                 run.write_summary(_summary(run, setup, "diverged", str(error)))
             raise
+        finally:
+            for watch in watches:
+                watch.end()
         with baselines.averaged(setup.optimiser):
             refresh_batch_norm(setup)
             checkpoint.export(run.path / "weights.safetensors", setup.model, place)

@@ -15,7 +15,7 @@ from typing import Any
 
 from autogd.training.config import Config
 
-__all__ = ["Run", "find_runs", "sync_folder", "write_whole"]
+__all__ = ["Run", "find_runs", "sync_folder", "under_way", "write_whole"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,19 @@ def find_runs(path: Path) -> list[Run]:
     if not found:
         raise ValueError(f"{path}: no run is here (looked for config.json in it and in the folders below)")
     return found
+
+
+def under_way(config: Config, path: Path | None) -> Run | None:
+    """The run that a restarted command had begun: the one at its path, or the newest such run under runs/.
+
+    >>> under_way(Config(), Path("/nowhere")) is None
+    True
+    """
+    if path is not None:
+        return Run(path) if (path / "config.json").is_file() else None
+    files = sorted(Path("runs").glob("*/config.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    candidates = (Run(file.parent) for file in files)
+    return next((run for run in candidates if run.summary() is None and not run.config().difference(config)), None)
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
