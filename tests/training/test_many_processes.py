@@ -1,43 +1,36 @@
 import json
 import os
-import socket
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
-from parity import measure
+from safetensors.torch import load_file
 
-from autogd.training import Config
+import autogd
+from autogd.training import Config, Run, train
 from autogd.training.distributed import Place
+from training.parity import measure
 
 pytestmark = pytest.mark.distributed
 STEPS = 20
+FORKING, PARITY, CRASHING = (Path(__file__).with_name(f"{name}.py") for name in ("forking", "parity", "crashing"))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
 TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 30
 
 
-def launch(script, processes, *arguments, timeout=120, environment=None):
-    """Start a script as torchrun would, in so many processes, and wait for all; the outputs in rank order."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    started = []
-    for rank in range(processes):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1"}
-        place |= {"MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": 1, **(environment or {})}
-        settings = {**os.environ, **{name: str(value) for name, value in place.items()}}
-        command = [sys.executable, *map(str, script), *map(str, arguments)]
-        started.append(
-            subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
-    try:
-        outputs = [process.communicate(timeout=timeout) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    return [(process.returncode, *output) for process, output in zip(started, outputs, strict=True)]
+def launch(script, processes, *arguments, timeout=120):
+    """Run a script in so many processes, and wait for all: status and errors of each, in the order of their ranks."""
+    command = [sys.executable, FORKING, processes, script, *arguments]
+    done = subprocess.run(
+        [str(word) for word in command], env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +57,7 @@ def alone(cases):
 
 def together(cases, processes, folder, **changes):
     arguments = [f"{name}={json.dumps({**settings, **changes})}" for name, settings in cases.items()]
-    for status, _, errors in launch([Path(__file__).with_name("parity.py")], processes, folder, STEPS, *arguments):
+    for status, errors in launch(PARITY, processes, folder, STEPS, *arguments):
         assert status == 0, errors
     return {name: torch.load(folder / f"{name}.pt", weights_only=True) for name in cases}
 
@@ -87,3 +80,61 @@ def assert_same(found, expected):
 )
 def test_many_processes_give_the_learning_rates_and_weights_of_one(processes, shard, cases, alone, tmp_path):
     assert_same(together(cases, processes, tmp_path, shard=shard), alone)
+
+
+def test_a_checkpoint_of_four_processes_resumes_on_one_and_on_two(tmp_path):
+    settings = Config(
+        depth=3, width=10, epochs=2, batch_size=320, precision="float64", optimiser="adam", shard=True,
+        checkpoint_seconds=0.0,
+    )  # fmt: skip
+    whole = Run.create(settings, tmp_path / "whole")
+    train(whole)
+    four = Run.create(settings, tmp_path / "four")
+    # no process asks the others more often than at the end of an epoch here: the crash is in the second
+    statuses = [status for status, _ in launch(CRASHING, 4, four.path, 6, 0)]
+    assert statuses == [7, 7, 7, 7]
+    assert [path.name for path in four.checkpoints.iterdir()] == ["step-000000004"]
+    two = Run(shutil.copytree(four.path, tmp_path / "two"))
+    train(four)
+    for status, errors in launch(CRASHING, 2, two.path, 0, 0):
+        assert status == 0, errors
+    expected = load_file(whole.path / "weights.safetensors")
+    for run in (four, two):
+        found = load_file(run.path / "weights.safetensors")
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-12)
+        for line, other in zip(run.metrics(), whole.metrics(), strict=True):
+            assert line["objective"] == pytest.approx(other["objective"], rel=1e-6)
+            assert line["test_accuracy"] == pytest.approx(other["test_accuracy"])
+
+
+def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
+    run = Run.create(Config(depth=2, width=8, epochs=50), tmp_path / "run")
+    (survivor, errors), (killed, _) = launch(CRASHING, 2, run.path, 0, 5, timeout=60)
+    assert killed == -signal.SIGKILL
+    assert survivor == 1
+    assert "ConnectionError: another process of this run died or was stopped" in errors
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_killed_process_from_the_last_checkpoint(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "1", "--monitor-interval", "0.1", "-m", "autogd", "train", "--json"]
+    command += ["--out", "run", "--depth", "2", "--width", "8", "--epochs", "25", "--checkpoint-seconds", "0"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("run/checkpoints/step-*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        try:
+            output, errors = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert json.loads(output)["epochs"] == 25
+    assert [line["epoch"] for line in Run(tmp_path / "run").metrics()] == list(range(1, 26))

@@ -27,6 +27,7 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
     b'PNG'
     """
     from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+    from matplotlib.ticker import MaxNLocator
 
     across = min(2, len(panels))
     down = -(-len(panels) // across)
@@ -37,6 +38,7 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
         axes.set_xlabel("epoch", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for number, group in enumerate(groups):
             histories = [metrics for metrics in (run.metrics() for run in group.runs) if metrics]
             if histories:

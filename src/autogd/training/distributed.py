@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
 __all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_sync"]
@@ -92,13 +94,16 @@ def session(device: str = "auto") -> Iterator[Place]:
     if start:
         if found.type == "cuda":
             torch.cuda.set_device(found)
-        dist.init_process_group("nccl" if found.type == "cuda" else "gloo", timeout=PATIENCE)
+        _join("nccl" if found.type == "cuda" else "gloo")
     try:
         yield Place(dist.get_rank(), dist.get_world_size(), found) if joined or start else Place(device=found)
     except (dist.DistBackendError, dist.DistNetworkError, RuntimeError) as error:
         if not (joined or start) or "onnection" not in str(error):
             raise
-        raise ConnectionError(f"another process of this run died or was stopped ({error})") from error
+        detail = str(error).split("] ", 1)[-1].split(". ")[0]
+        raise ConnectionError(
+            f"another process of this run died or was stopped ({detail}); go on from the last checkpoint with --resume"
+        ) from error
     finally:
         if start:
             dist.destroy_process_group()
@@ -219,6 +224,13 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     if self.affine:
         normal = normal * self.weight.view(shape) + self.bias.view(shape)
     return normal.to(x.dtype)
+
+
+def _join(backend: str) -> None:
+    """Meet the other processes, and none of an earlier attempt: torchrun keeps one store over its restarts."""
+    store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
+    fresh = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=PATIENCE)
 
 
 def _device(name: str, local_rank: int) -> torch.device:
