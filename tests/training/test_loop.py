@@ -20,6 +20,22 @@ FIELDS = {
 }  # fmt: skip
 
 
+def first_step(setup, ledger):
+    indices = setup.order(1)[0]
+    take_step(setup, ledger, setup.train_batch(indices, 0), indices, 1, 0)
+
+
+def test_batches_made_ready_ahead_are_those_made_in_turn(small):
+    setup = Setup.build(small())
+    order = setup.order(2)
+    ahead = list(setup.batches(order, 2, 1))
+    assert len(ahead) == 3
+    for i, ((inputs, labels),) in enumerate(ahead, start=1):
+        ((wanted, wanted_labels),) = setup.train_batch(order[i], 4 + i)
+        assert torch.equal(inputs, wanted)
+        assert torch.equal(labels, wanted_labels)
+
+
 def test_a_run_is_a_folder_with_the_promised_files_and_fields(small, trained):
     run = trained(small())
     names = {path.name for path in run.path.iterdir()}
@@ -38,7 +54,7 @@ def test_the_recorded_numbers_are_those_of_a_loop_written_by_hand(small):
     order = setup.order(1)
     expected = {"objective": [], "accuracy": [], "learning_rate": [], "update_size": []}
     for i, indices in enumerate(order):
-        take_step(setup, ledger, indices, 1, i)
+        take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
 
         inputs, labels = twin.task.train.batch(indices)
         output = twin.model(twin.task.prepare(inputs))
@@ -83,7 +99,7 @@ def test_accumulated_pieces_give_the_step_of_the_whole_batch(small):
         setup = Setup.build(small(accumulate=pieces, precision="float64"))
         ledger = Ledger(setup.steps_per_epoch, setup.place)
         for i, indices in enumerate(setup.order(1)):
-            take_step(setup, ledger, indices, 1, i)
+            take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
         weights.append([p.detach().clone() for p in setup.model.parameters()])
     for one, four in zip(*weights, strict=True):
         torch.testing.assert_close(one, four, rtol=1e-12, atol=1e-14)
@@ -110,7 +126,7 @@ def test_bf16_trains_and_keeps_float32_weights(small):
     setup = Setup.build(small(precision="bf16"))
     assert setup.output(setup.train_batch(torch.arange(4), 0)[0][0]).dtype == torch.bfloat16
     ledger = Ledger(setup.steps_per_epoch, setup.place)
-    take_step(setup, ledger, setup.order(1)[0], 1, 0)
+    first_step(setup, ledger)
     assert {p.dtype for p in setup.model.parameters()} == {torch.float32}
 
 
@@ -119,7 +135,7 @@ def test_averaged_weights_get_statistics_of_their_own_and_training_goes_on_where
     setup = Setup.build(small(model="resnet18", depth=None, width=4, batch_size=64, optimiser="schedulefree-adamw"))
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     for i, indices in enumerate(setup.order(1)[:3]):
-        take_step(setup, ledger, indices, 1, i)
+        take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
     norm = next(m for m in setup.model.modules() if isinstance(m, nn.BatchNorm2d))
     stale = norm.running_mean.clone()
     trained = [p.detach().clone() for p in setup.model.parameters()]
@@ -141,7 +157,7 @@ def test_a_gradient_that_agd_refuses_is_reported_with_its_step(small):
     setup.model.layers[1].weight.register_hook(lambda grad: grad * math.nan)
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     with pytest.raises(Diverged, match=r"step 1 .*layers\.1\.weight: its gradient is not finite"):
-        take_step(setup, ledger, setup.order(1)[0], 1, 0)
+        first_step(setup, ledger)
 
 
 def test_on_an_accelerator_a_bad_step_is_found_in_the_ledger(small):
@@ -206,5 +222,5 @@ def test_text_is_covered_once_an_epoch(tmp_path):
     setup = Setup.build(config)
     assert setup.steps_per_epoch == (len(setup.task.train) // 16) // 8
     ledger = Ledger(setup.steps_per_epoch, setup.place)
-    take_step(setup, ledger, setup.order(1)[0], 1, 0)
+    first_step(setup, ledger)
     assert evaluate(setup)["test_objective"] == pytest.approx(math.log(setup.task.classes), rel=0.5)

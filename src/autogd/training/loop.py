@@ -75,8 +75,8 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
                 setup.task.set_epoch(epoch)
                 order = setup.order(epoch)
                 started = time.monotonic()
-                while done < per_epoch:
-                    take_step(setup, ledger, order[done], epoch, done)
+                for pieces in setup.batches(order, epoch, done) if done < per_epoch else ():
+                    take_step(setup, ledger, pieces, order[done], epoch, done)
                     done += 1
                     for watch in watches:
                         watch.step((epoch - 1) * per_epoch + done)
