@@ -106,6 +106,7 @@ def test_accumulated_pieces_give_the_step_of_the_whole_batch(small):
 
 
 def test_agd_starts_at_prescription_1_and_its_rivals_as_torch_draws_them(small):
+    @torch.no_grad()
     def largest(**settings):
         return float(torch.linalg.matrix_norm(Setup.build(small(**settings)).model.layers[0].weight, 2))
 
@@ -120,6 +121,19 @@ def test_the_cosine_schedule_runs_from_the_rate_to_nearly_zero(small, trained):
     lines = run.metrics()
     assert lines[0]["learning_rate_max"] == pytest.approx(0.5)
     assert lines[-1]["learning_rate_min"] == pytest.approx(0.5 * 0.5 * (1 + math.cos(math.pi * 11 / 12)))
+
+
+def test_a_compiled_network_trains_to_the_same_weights(small, trained, monkeypatch):
+    original, calls = torch.compile, []
+
+    def compile_without_a_compiler(model):
+        calls.append(model)
+        return original(model, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", compile_without_a_compiler)
+    plain, compiled = trained(small(epochs=1)), trained(small(epochs=1, compile=True))
+    assert len(calls) == 1
+    assert plain.metrics()[0]["objective"] == pytest.approx(compiled.metrics()[0]["objective"], rel=1e-6)
 
 
 def test_bf16_trains_and_keeps_float32_weights(small):
@@ -150,6 +164,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_the_batch_and_the_layer(s
     with pytest.raises(Diverged, match=r"step \d+ \(epoch 1, batch \d of 4, samples \d+, .*the loss is .*layers\.\d"):
         train(run)
     assert run.summary()["status"] == "diverged"
+    with pytest.raises(Diverged, match=r"layers\.\d"):
+        train(run)
 
 
 def test_a_gradient_that_agd_refuses_is_reported_with_its_step(small):

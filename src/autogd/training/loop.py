@@ -53,6 +53,11 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     >>> summary["status"], summary["epochs"]
     ('finished', 2)
     """
+    over = run.summary()
+    if over is not None:  # what is written is not written again
+        if over["status"] == "diverged":
+            raise Diverged(over["error"])
+        return over
     config = config or run.config()
     with distributed.session(config.device) as place, listening() as request:
         first = place.rank == 0
