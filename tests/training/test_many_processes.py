@@ -114,7 +114,7 @@ def test_a_checkpoint_of_four_processes_resumes_on_one_and_on_two(tmp_path):
 
 def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
     run = Run.create(Config(depth=2, width=8, epochs=50), tmp_path / "run")
-    (survivor, errors), (killed, _) = launch(CRASHING, 2, run.path, 0, 5, timeout=60)
+    (survivor, errors), (killed, _) = launch(CRASHING, 2, run.path, 0, 5)
     assert killed == -signal.SIGKILL
     assert survivor == 1
     assert "ConnectionError: another process of this run died or was stopped" in errors
