@@ -11,6 +11,10 @@ __all__ = ["COMMANDS", "main"]
 # what each command is for; its file has `Options`, a dataclass that the flags are derived from, and `run(options)`
 COMMANDS = {
     "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
+    "train": "train a network on a data set, with records, checkpoints and a figure",
+    "compare": "several optimisers on the same task, side by side",
+    "sweep": "a rival's grid of learning rates",
+    "report": "one self-contained page about any number of runs",
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
     "doctor": "what is wrong with a training set-up, and what to do",

@@ -1,1 +1,7 @@
-"""From records to tables, figures and pages; nothing here trains."""
+"""Records become tables, figures and one self-contained page; nothing is ever trained here."""
+
+from autogd.report.figures import draw
+from autogd.report.page import write_page
+from autogd.report.tables import Group, group_runs, summarise
+
+__all__ = ["Group", "draw", "group_runs", "summarise", "write_page"]

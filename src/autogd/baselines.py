@@ -1,0 +1,251 @@
+"""Every optimiser by name: AGD and its rivals, with the paper's learning-rate grid.
+
+Rivals that live in packages of their own come with the extra `bench`. To add one, add a line to `OPTIMISERS`.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autogd.geometry.roles import read_roles
+from autogd.optim import AGD
+
+__all__ = ["OPTIMISERS", "PAPER_GRID", "Entry", "Optimiser", "averaged", "build", "entry", "learning_rate"]
+
+PAPER_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""The learning rates that the paper tunes Adam and SGD over."""
+
+
+class Optimiser(Protocol):
+    """What a training loop asks of an optimiser; torch's own are such."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Parameters and their settings."""
+        ...
+
+    def step(self, closure: Callable[[], Any]) -> Any:
+        """Call the closure, which leaves gradients and gives the loss; then update."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything to save."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What was saved."""
+        ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How an optimiser is made and treated.
+
+    Args:
+        build: from a model and a learning rate, which is None where the optimiser's default is wanted.
+        start: where its weights are to start: "dimensional" is Prescription 1, "torch" what torch draws.
+        rated: whether it has a learning rate that a user may set, and a schedule may change.
+        averages: whether the weights to evaluate differ from those that are trained.
+        shards: whether its arithmetic is right when parameters are spread over processes.
+    """
+
+    build: Callable[[nn.Module, float | None], Optimiser]
+    start: Literal["dimensional", "torch"] = "torch"
+    rated: bool = True
+    averages: bool = False
+    shards: bool = False
+
+
+def build(name: str, model: nn.Module, lr: float | None = None) -> Optimiser:
+    """The optimiser of that name for all of a model's parameters.
+
+    >>> type(build("adam", nn.Linear(2, 2), lr=0.01)).__name__
+    'Adam'
+    """
+    found = entry(name)
+    if lr is not None and not found.rated:
+        raise ValueError(f"lr: {name} has no learning rate to set; leave it out")
+    return found.build(model, lr)
+
+
+def entry(name: str) -> Entry:
+    """The table's line for a name.
+
+    >>> entry("agd").start
+    'dimensional'
+    """
+    if name not in OPTIMISERS:
+        raise ValueError(f"optimiser: {name!r} is not known; choose one of {', '.join(OPTIMISERS)}")
+    return OPTIMISERS[name]
+
+
+def averaged(optimiser: Optimiser) -> AbstractContextManager[None]:
+    """Inside, the model holds the weights to evaluate and to ship, whatever the optimiser calls that.
+
+    >>> with averaged(torch.optim.SGD([torch.zeros(1)])):
+    ...     pass
+    """
+    if hasattr(optimiser, "averaged"):
+        return optimiser.averaged()
+    if hasattr(optimiser, "eval") and hasattr(optimiser, "train"):
+        return _evaluation_mode(optimiser)
+    return nullcontext()
+
+
+def learning_rate(optimiser: Optimiser) -> Tensor | float:
+    """The learning rate of the last step: derived, estimated or set.
+
+    >>> learning_rate(torch.optim.SGD([torch.zeros(1)], lr=0.5))
+    0.5
+    """
+    if hasattr(optimiser, "learning_rate"):
+        return optimiser.learning_rate
+    group = optimiser.param_groups[0]
+    if "eta" in group:  # DoG
+        return group["eta"][0]
+    # Prodigy and D-Adaptation estimate d; muP multiplies each layer's rate
+    return group["lr"] * group.get("d", 1.0) / group.get("multiplier", 1.0)
+
+
+@contextmanager
+def _evaluation_mode(optimiser: Any) -> Iterator[None]:
+    optimiser.eval()
+    try:
+        yield
+    finally:
+        optimiser.train()
+
+
+class _MuonAdamW(Optimizer):
+    """Muon for matrices, AdamW for what Muon does not take: kernels, vectors, embeddings."""
+
+    def __init__(self, model: nn.Module, lr: float | None) -> None:
+        embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        every = list(model.parameters())
+        matrices = [p for p in every if p.dim() == 2 and id(p) not in embeddings]
+        rest = [p for p in every if p.dim() != 2 or id(p) in embeddings]
+        # its rate in AdamW's own terms, so that one number serves both
+        rate = _rate(lr)
+        self._parts: list[Optimizer] = []
+        if matrices:
+            self._parts.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **rate))
+        if rest:
+            self._parts.append(torch.optim.AdamW(rest, **rate))
+        super().__init__([{"params": part.param_groups[0]["params"]} for part in self._parts], {})
+        self.param_groups = [part.param_groups[0] for part in self._parts]
+        self._link()
+
+    def _link(self) -> None:
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            part.param_groups, part.state = [group], self.state
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self._parts:
+            part.step()
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._link()
+
+
+class _DoG:
+    """DoG with the iterate averaging that its authors call crucial, from their package."""
+
+    def __init__(self, model: nn.Module, lr: float | None) -> None:
+        package = _package("dog", "dog-optimizer")
+        normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+        # the authors' values, without and with batch norm
+        self._inner: Optimizer = package.DoG(model.parameters(), reps_rel=1e-4 if normed else 1e-6, lr=lr or 1.0)
+        self._average = package.PolynomialDecayAverager(model)
+        self._model = model
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self._inner.param_groups
+
+    def step(self, closure: Callable[[], Any]) -> Any:
+        loss = self._inner.step(closure)
+        self._average.step()
+        return loss
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        trained = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        self._model.load_state_dict(self._average.averaged_model.state_dict())
+        try:
+            yield
+        finally:
+            self._model.load_state_dict(trained)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"dog": self._inner.state_dict(), "average": self._average.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state_dict["dog"])
+        self._average.load_state_dict(state_dict["average"])
+
+
+def _rate(lr: float | None) -> dict[str, Any]:
+    return {} if lr is None else {"lr": lr}
+
+
+def _package(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"optimiser: this one needs the package {name}: pip install 'autogd[bench]'") from error
+
+
+def _torch(kind: Callable[..., Optimizer], **settings: Any) -> Callable[[nn.Module, float | None], Optimiser]:
+    return lambda model, lr: kind(model.parameters(), **{**settings, **_rate(lr)})
+
+
+def _mup(model: nn.Module, lr: float | None) -> Optimiser:
+    # a layer's rate is the square of its size under Prescription 1: fan_out / fan_in for a matrix
+    roles = [role for role in read_roles(model) if role.parameter.requires_grad]
+    base = 1e-3 if lr is None else lr  # torch's default for SGD
+    groups = [
+        {"params": [role.parameter], "lr": base * role.atom.scale**2, "multiplier": role.atom.scale**2}
+        for role in roles
+    ]
+    return torch.optim.SGD(groups, momentum=0.9)
+
+
+def _schedule_free(model: nn.Module, lr: float | None) -> Optimiser:
+    optimiser = _package("schedulefree", "schedulefree").AdamWScheduleFree(model.parameters(), **_rate(lr))
+    optimiser.train()
+    return optimiser
+
+
+def _prodigy(model: nn.Module, lr: float | None) -> Optimiser:
+    return _package("prodigyopt", "prodigyopt").Prodigy(model.parameters(), **_rate(lr))
+
+
+def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
+    package = _package("dadaptation", "dadaptation")
+    return package.DAdaptAdam(model.parameters(), **_rate(lr))
+
+
+OPTIMISERS: dict[str, Entry] = {
+    "agd": Entry(lambda model, lr: AGD(model), start="dimensional", rated=False, shards=True),
+    "adam": Entry(_torch(torch.optim.Adam), shards=True),
+    "adamw": Entry(_torch(torch.optim.AdamW), shards=True),
+    "sgd": Entry(_torch(torch.optim.SGD, momentum=0.9), shards=True),
+    "sgd-mup": Entry(_mup, start="dimensional", shards=True),
+    "muon": Entry(_MuonAdamW),
+    "schedulefree-adamw": Entry(_schedule_free, averages=True),
+    "prodigy": Entry(_prodigy),
+    "dadaptation": Entry(_dadaptation),
+    "dog": Entry(_DoG, averages=True),
+}

@@ -1,0 +1,62 @@
+"""Train several optimisers on the same task, with the same seeds and the same budget, side by side.
+
+What is recorded already is not trained again, so a stopped comparison goes on with the same command.
+
+example: autogd compare --optimisers agd adam=0.001 sgd=0.1 --seeds 3
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from autogd.baselines import entry
+from autogd.cli.study import carry_out, final_table
+from autogd.training import Config
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options(Config):
+    """What `autogd compare` takes."""
+
+    optimiser: tyro.conf.Suppress[str] = "agd"
+    lr: tyro.conf.Suppress[float | None] = None
+    optimisers: tuple[str, ...] = ("agd", "adam", "sgd")
+    """names, each with a learning rate if it is not to have its default: adam=0.001"""
+    seeds: int = 3
+    """how many runs of each, from --seed on"""
+    out: str | None = None
+    """the folder of all the runs; left out, one under runs/ named for the task"""
+    json: bool = False
+    """print the table as JSON and nothing else"""
+
+
+def run(options: Options) -> int:
+    """Train what is missing, then print the table and draw the figure."""
+    task = Config.from_dict(options.as_dict()).resolved()
+    folder = Path(options.out or f"runs/compare-{task.data}-{task.model}")
+    trials = {}
+    for word in options.optimisers:
+        name, _, rate = word.partition("=")
+        try:
+            lr = float(rate) if rate else None
+        except ValueError as error:
+            raise ValueError(f"--optimisers: {word}: expected NAME or NAME=RATE, for example adam=0.001") from error
+        for seed in range(options.seed, options.seed + options.seeds):
+            # a schedule is for rivals: an optimiser that has no rate has nothing to schedule
+            schedule = task.schedule if entry(name).rated else "constant"
+            trials[f"{word}-seed{seed}"] = dataclasses.replace(
+                task, optimiser=name, lr=lr, seed=seed, schedule=schedule
+            )
+    rows = carry_out(trials, folder, options.json)
+    if options.json:
+        print(json.dumps({"folder": str(folder), "rows": rows}))
+    else:
+        Console().print(final_table(rows))
+        print(f"mean ± standard deviation over the seeds; the runs and their figure are in {folder}")
+    return 0

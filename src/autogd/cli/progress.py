@@ -1,0 +1,56 @@
+"""What a person sees while a run trains: a bar for the steps, and a line an epoch."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from autogd.training import Run, Watch
+
+__all__ = ["TrainingProgress", "epoch_line"]
+
+
+class TrainingProgress(Watch):
+    """A live bar, and a line for every epoch above it.
+
+    >>> watch = TrainingProgress(Console(quiet=True))
+    >>> watch.step(1)
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=console or Console(stderr=True), transient=True)
+        self.task: TaskID | None = None
+        self.steps = 0
+
+    def start(self, run: Run, step: int, steps: int) -> None:
+        """Show the bar."""
+        self.steps = steps
+        self.progress.start()
+        self.task = self.progress.add_task("steps", completed=step, total=steps)
+
+    def step(self, step: int) -> None:
+        """Move the bar."""
+        if self.task is not None:
+            self.progress.update(self.task, completed=step)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Write the epoch's line."""
+        self.progress.console.print(epoch_line(record), highlight=False, soft_wrap=True)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self.progress.stop()
+
+
+def epoch_line(record: dict[str, Any]) -> str:
+    """An epoch in a line.
+
+    >>> numbers = {"objective": 0.25, "train_accuracy": 0.5, "test_accuracy": 0.4, "learning_rate_mean": 0.1}
+    >>> epoch_line({"epoch": 3, **numbers, "seconds": 2.0})
+    'epoch   3  objective 0.2500  train 50.0%  test 40.0%  η 0.1  2.0 s'
+    """
+    return (
+        f"epoch {record['epoch']:3d}  objective {record['objective']:.4f}  train {record['train_accuracy']:.1%}  "
+        f"test {record['test_accuracy']:.1%}  η {record['learning_rate_mean']:.3g}  {record['seconds']:.1f} s"
+    )

@@ -1,0 +1,89 @@
+"""What `compare` and `sweep` share: a live table while the runs train, a table and a figure at the end."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from autogd.report import draw, group_runs, summarise
+from autogd.report.tables import COLUMNS, cell
+from autogd.training import Config, Run, Watch
+from autogd.training.records import write_whole
+from autogd.training.study import run_study
+
+__all__ = ["carry_out", "final_table"]
+
+
+def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list[dict[str, Any]]:
+    """Train what is not recorded yet, and return the final table's rows."""
+    if as_json:
+        runs = run_study(trials, folder)
+    else:
+        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+            board = _Board(trials, live)
+            runs = run_study(trials, folder, lambda name: [board.watch(name)])
+    groups = group_runs(runs)
+    rows = summarise(groups)
+    write_whole(folder / "figure.png", draw(groups, "png"))
+    write_whole(folder / "table.json", json.dumps(rows, indent=1) + "\n")
+    return rows
+
+
+def final_table(rows: list[dict[str, Any]]) -> Table:
+    """Mean and spread over the seeds, one row a group.
+
+    >>> final_table([]).columns[0].header
+    'run'
+    """
+    table = Table()
+    for title in COLUMNS.values():
+        table.add_column(title)
+    for row in rows:
+        table.add_row(*(cell(row, name) for name in COLUMNS))
+    return table
+
+
+class _Board:
+    """The live table: a line a trial, with its latest epoch."""
+
+    def __init__(self, trials: Mapping[str, Config], live: Live) -> None:
+        self.lines: dict[str, list[str]] = {name: ["waiting", "", "", ""] for name in trials}
+        self.epochs = {name: config.epochs for name, config in trials.items()}
+        self.live = live
+        self.live.update(self.table())
+
+    def table(self) -> Table:
+        table = Table("run", "progress", "objective", "test accuracy", "η")
+        for name, cells in self.lines.items():
+            table.add_row(name, *cells)
+        return table
+
+    def watch(self, name: str) -> Watch:
+        return _Line(self, name)
+
+
+class _Line(Watch):
+    def __init__(self, board: _Board, name: str) -> None:
+        self.board, self.name, self.steps = board, name, 0
+
+    def start(self, run: Run, step: int, steps: int) -> None:
+        self.steps = steps
+        self.step(step)
+
+    def step(self, step: int) -> None:
+        self.board.lines[self.name][0] = f"{step / self.steps:.0%}"
+        if step % 10 == 0:
+            self.board.live.update(self.board.table())
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        numbers = [
+            f"{record['objective']:.4f}",
+            f"{record['test_accuracy']:.2%}",
+            f"{record['learning_rate_mean']:.3g}",
+        ]
+        self.board.lines[self.name][1:] = numbers
+        self.board.live.update(self.board.table())

@@ -1,0 +1,60 @@
+"""Train a rival at every learning rate of a grid; the paper's, if no other is given.
+
+What is recorded already is not trained again, so a stopped sweep goes on with the same command.
+
+example: autogd sweep --optimiser adam --epochs 5
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from autogd.baselines import PAPER_GRID, entry
+from autogd.cli.study import carry_out, final_table
+from autogd.training import Config
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options(Config):
+    """What `autogd sweep` takes."""
+
+    optimiser: str = "adam"
+    """the rival to tune"""
+    lr: tyro.conf.Suppress[float | None] = None
+    grid: tuple[float, ...] = PAPER_GRID
+    """learning rates to try"""
+    seeds: int = 1
+    """how many runs of each, from --seed on"""
+    out: str | None = None
+    """the folder of all the runs; left out, one under runs/ named for the task and the rival"""
+    json: bool = False
+    """print the table as JSON and nothing else"""
+
+
+def run(options: Options) -> int:
+    """Train what is missing, then print the table, draw the figure and name the best."""
+    if not entry(options.optimiser).rated:
+        raise ValueError(f"optimiser: {options.optimiser} has no learning rate to sweep; choose a rival")
+    task = Config.from_dict(options.as_dict()).resolved()
+    folder = Path(options.out or f"runs/sweep-{task.data}-{task.model}-{task.optimiser}")
+    trials = {
+        f"lr{lr:g}-seed{seed}": dataclasses.replace(task, lr=lr, seed=seed)
+        for lr in options.grid
+        for seed in range(options.seed, options.seed + options.seeds)
+    }
+    rows = carry_out(trials, folder, options.json)
+    # the training objective decides: to choose by the test set would be to train on it
+    sound = [row for row in rows if row["objective_mean"] is not None and not row["diverged"]]
+    best = min(sound, key=lambda row: row["objective_mean"], default=None)
+    if options.json:
+        print(json.dumps({"folder": str(folder), "best": best and best["label"], "rows": rows}))
+    else:
+        Console().print(final_table(rows))
+        print(f"lowest training objective: {best['label'] if best else 'none, all diverged'}; the runs are in {folder}")
+    return 0

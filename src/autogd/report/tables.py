@@ -1,0 +1,105 @@
+"""Runs that differ by their seed alone are one row: mean and spread over the seeds."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autogd.training.config import Config
+from autogd.training.records import Run
+
+__all__ = ["COLUMNS", "Group", "cell", "group_runs", "summarise"]
+
+# how a run was carried out, not what it is
+_ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds")
+
+COLUMNS = {
+    "label": "run",
+    "runs": "seeds",
+    "epochs": "epochs",
+    "objective": "objective",
+    "train_accuracy": "train accuracy",
+    "test_accuracy": "test accuracy",
+    "seconds": "seconds",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config under several seeds, and the name to call them by."""
+
+    label: str
+    runs: list[Run]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Put runs that differ by their seed alone together; a label says what tells a group from the others.
+
+    >>> group_runs([])
+    []
+    """
+    kinds: dict[tuple[Any, ...], list[Run]] = {}
+    configs: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        settings = {name: value for name, value in run.config().as_dict().items() if name not in _ASIDE}
+        key = tuple(settings.values())
+        kinds.setdefault(key, []).append(run)
+        configs[key] = settings
+    telling = [name for name in Config().as_dict() if len({str(c.get(name)) for c in configs.values()}) > 1]
+    extra = [name for name in telling if name != "optimiser"]
+
+    def label(settings: dict[str, Any]) -> str:
+        words = [f"{name}={settings[name]}" for name in extra if settings[name] is not None]
+        return " ".join([settings["optimiser"], *words])
+
+    return [Group(label(configs[key]), members) for key, members in kinds.items()]
+
+
+def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """One row a group: the last epoch's numbers as mean and spread (standard deviation) over the seeds.
+
+    A run that diverged counts as such and stays out of the means; the spread of one run is None.
+
+    >>> summarise([Group("nothing yet", [])])[0]["objective_mean"] is None
+    True
+    """
+    rows = []
+    for group in groups:
+        diverged = sum((run.summary() or {}).get("status") == "diverged" for run in group.runs)
+        sound = [run for run in group.runs if (run.summary() or {}).get("status") != "diverged"]
+        lines = [run.metrics() for run in sound]
+        last = [metrics[-1] for metrics in lines if metrics]
+        row: dict[str, Any] = {
+            "label": group.label,
+            "runs": len(group.runs),
+            "diverged": diverged,
+            "epochs": max((line["epoch"] for line in last), default=0),
+        }
+        values = {name: [line[name] for line in last] for name in ("objective", "train_accuracy", "test_accuracy")}
+        values["seconds"] = [sum(line["seconds"] for line in metrics) for metrics in lines if metrics]
+        for name, found in values.items():
+            row[f"{name}_mean"] = statistics.fmean(found) if found else None
+            row[f"{name}_spread"] = statistics.stdev(found) if len(found) > 1 else None
+        rows.append(row)
+    return rows
+
+
+def cell(row: dict[str, Any], column: str) -> str:
+    """One number of a row as text, with its spread if it has one.
+
+    >>> cell({"test_accuracy_mean": 0.5, "test_accuracy_spread": 0.01}, "test_accuracy")
+    '50.00% ± 1.00'
+    """
+    if column == "label":
+        return str(row["label"])
+    if column == "runs":
+        return f"{row['runs']} ({row['diverged']} diverged)" if row["diverged"] else str(row["runs"])
+    if column == "epochs":
+        return str(row["epochs"])
+    mean, spread = row[f"{column}_mean"], row[f"{column}_spread"]
+    if mean is None:
+        return "–"
+    if column.endswith("accuracy"):
+        return f"{mean:.2%}" + ("" if spread is None else f" ± {100 * spread:.2f}")
+    digits = ".1f" if column == "seconds" else ".4f"
+    return f"{mean:{digits}}" + ("" if spread is None else f" ± {spread:{digits}}")

@@ -1,0 +1,46 @@
+"""How well the network does on the test set, with the weights that the optimiser says to ship."""
+
+import torch
+from torch import nn
+
+from autogd import baselines
+from autogd.training.setup import Setup
+
+__all__ = ["evaluate", "refresh_batch_norm"]
+
+REFRESH_BATCHES = 32  # training batches that batch norm's statistics are taken from, for averaged weights
+
+
+@torch.no_grad()
+def evaluate(setup: Setup) -> dict[str, float]:
+    """Objective and accuracy on the test set, with the weights that the optimiser says to ship."""
+    place = setup.place
+    with baselines.averaged(setup.optimiser):
+        refresh_batch_norm(setup)
+        setup.forward.eval()
+        totals = torch.zeros(3, dtype=torch.float64, device=place.device)
+        for indices in setup.test_indices().split(setup.config.batch_size):
+            # every process runs as often as every other: a short slice is filled up with its last sample
+            share = -(-len(indices) // place.world)
+            mine = torch.arange(place.rank * share, (place.rank + 1) * share)
+            real = int((mine < len(indices)).sum())
+            inputs, labels = setup.test_batch(indices[mine.clamp(max=len(indices) - 1)])
+            output = setup.output(inputs)
+            if real:
+                output, labels = output[:real], labels[:real]
+                hits = (output.argmax(-1) == labels).float().mean()
+                totals += torch.stack([setup.loss(output, labels) * real, hits * real, torch.tensor(real)])
+        setup.forward.train()
+    objective, accuracy, samples = place.sum(totals).tolist()
+    return {"test_objective": objective / samples, "test_accuracy": accuracy / samples}
+
+
+@torch.no_grad()
+def refresh_batch_norm(setup: Setup) -> None:
+    """Statistics of the averaged weights, where those differ from the trained ones and any layer keeps statistics."""
+    normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in setup.model.modules())
+    if not (normed and baselines.entry(setup.config.optimiser).averages):
+        return
+    rows = setup.order(0)[:REFRESH_BATCHES]
+    batches = (torch.cat([inputs for inputs, _ in setup.train_batch(row, -1 - i)]) for i, row in enumerate(rows))
+    torch.optim.swa_utils.update_bn(batches, setup.forward)

@@ -1,0 +1,176 @@
+"""The loop: steps, evaluation, records and checkpoints, for any optimiser on any number of processes."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from autogd import baselines
+from autogd.training import checkpoint, distributed
+from autogd.training.config import Config
+from autogd.training.evaluation import evaluate, refresh_batch_norm
+from autogd.training.finite import Diverged
+from autogd.training.ledger import Ledger
+from autogd.training.measure import environment, peak_memory
+from autogd.training.records import Run
+from autogd.training.setup import Setup
+from autogd.training.step import refuse_non_finite, take_step
+from autogd.training.stop import Stopped, listening
+
+__all__ = ["Watch", "train"]
+
+AGREE_EVERY = 16  # steps after which several processes ask each other whether to stop or to save
+
+
+class Watch:
+    """Someone who looks on; every method may be overridden, and none is called on any process but the first."""
+
+    def start(self, run: Run, step: int, steps: int) -> None:
+        """Training begins, or goes on, at a step."""
+
+    def step(self, step: int) -> None:
+        """A step was taken."""
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """An epoch's line was written."""
+
+    def end(self) -> None:
+        """Training is over, whatever ended it."""
+
+
+def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None) -> dict[str, Any]:
+    """Train a run to its end, from its newest checkpoint if it has one, and return its summary.
+
+    Args:
+        run: the run's folder.
+        watches: who looks on.
+        config: the run's own, but for where and how it is to go on: another device, say.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.create(Config(depth=2, width=32, epochs=2), Path(folder) / "run")
+    ...     summary = train(run)
+    >>> summary["status"], summary["epochs"]
+    ('finished', 2)
+    """
+    over = run.summary()
+    if over is not None:  # what is written is not written again
+        if over["status"] == "diverged":
+            raise Diverged(over["error"])
+        return over
+    config = config or run.config()
+    with distributed.session(config.device) as place, listening() as request:
+        first = place.rank == 0
+        setup = Setup.build(config, place)
+        progress = _resume(run, setup)
+        epoch, done, seconds = progress["epoch"], progress["done"], progress["seconds"]
+        ledger = progress["ledger"]
+        per_epoch = setup.steps_per_epoch
+        watches = watches if first else ()
+        for watch in watches:
+            watch.start(run, (epoch - 1) * per_epoch + done, setup.steps)
+
+        def save() -> None:
+            rest = {"epoch": epoch, "done": done, "seconds": seconds, "ledger": ledger.shared()}
+            checkpoint.save(run.checkpoints, (epoch - 1) * per_epoch + done, setup.model, setup.optimiser, rest, place)
+
+        try:
+            saved_at = time.monotonic()
+            while epoch <= config.epochs:
+                setup.task.set_epoch(epoch)
+                order = setup.order(epoch)
+                started = time.monotonic()
+                for pieces in setup.batches(order, epoch, done) if done < per_epoch else ():
+                    take_step(setup, ledger, pieces, order[done], epoch, done)
+                    done += 1
+                    for watch in watches:
+                        watch.step((epoch - 1) * per_epoch + done)
+                    due = first and time.monotonic() - saved_at > config.checkpoint_seconds
+                    if place.world == 1 or done % AGREE_EVERY == 0 or done == per_epoch:
+                        stop, due = place.any(bool(request.signal_number), due)
+                        if (stop or due) and done < per_epoch:
+                            refuse_non_finite(setup, ledger, order, epoch, done)
+                            seconds, started = seconds + time.monotonic() - started, time.monotonic()
+                            save()
+                            saved_at = time.monotonic()
+                        if stop and done < per_epoch:
+                            raise _stopped(run, epoch, done, request.signal_number)
+                refuse_non_finite(setup, ledger, order, epoch, done)
+                record = _record(setup, ledger, epoch, seconds + time.monotonic() - started)
+                if first:
+                    run.append(record)
+                for watch in watches:
+                    watch.epoch(record)
+                epoch, done, seconds, ledger = epoch + 1, 0, 0.0, Ledger(per_epoch, place)
+                save()
+                saved_at = time.monotonic()
+                (stop,) = place.any(bool(request.signal_number))
+                if stop and epoch <= config.epochs:
+                    raise _stopped(run, epoch - 1, per_epoch, request.signal_number)
+        except Diverged as error:
+            if first:
+                run.write_summary(_summary(run, setup, "diverged", str(error)))
+            raise
+        finally:
+            for watch in watches:
+                watch.end()
+        with baselines.averaged(setup.optimiser):
+            refresh_batch_norm(setup)
+            checkpoint.export(run.path / "weights.safetensors", setup.model, place)
+        summary = _summary(run, setup, "finished") if first else {}
+        if first:
+            run.write_summary(summary)
+        place.wait()
+        return summary
+
+
+def _resume(run: Run, setup: Setup) -> dict[str, Any]:
+    """Where to go on: at the newest checkpoint, or at the beginning."""
+    newest = checkpoint.latest(run.checkpoints)
+    ledger = Ledger(setup.steps_per_epoch, setup.place)
+    progress: dict[str, Any] = {"epoch": 1, "done": 0, "seconds": 0.0}
+    if newest is not None:
+        progress = checkpoint.load(newest, setup.model, setup.optimiser, setup.place)
+        ledger.rows.copy_(progress["ledger"])
+    if setup.place.rank == 0:
+        run.keep_epochs(progress["epoch"] - 1)
+    return {**progress, "ledger": ledger}
+
+
+def _record(setup: Setup, ledger: Ledger, epoch: int, seconds: float) -> dict[str, Any]:
+    """An epoch's line: what its steps came to, and how the network does after them."""
+    found = ledger.summary(setup.steps_per_epoch)
+    rates = {name: found[name] for name in found if name.startswith(("learning_rate", "update_size"))}
+    return {
+        "epoch": epoch,
+        "step": epoch * setup.steps_per_epoch,
+        "objective": found["objective_mean"],
+        "train_accuracy": found["accuracy_mean"],
+        **evaluate(setup),
+        **rates,
+        "seconds": seconds,
+        "samples_per_second": setup.steps_per_epoch * setup.batch_size / seconds,
+        "peak_memory_bytes": peak_memory(setup.place.device),
+    }
+
+
+def _stopped(run: Run, epoch: int, done: int, signal_number: int) -> Stopped:
+    place = f"after batch {done} of epoch {epoch}"
+    return Stopped(f"stopped {place} and saved; go on with: autogd train --resume {run.path}", signal_number)
+
+
+def _summary(run: Run, setup: Setup, status: str, error: str | None = None) -> dict[str, Any]:
+    metrics = run.metrics()
+    last = metrics[-1] if metrics else {}
+    names = ("objective", "train_accuracy", "test_objective", "test_accuracy")
+    return {
+        "status": status,
+        "error": error,
+        "epochs": len(metrics),
+        "steps": last.get("step", 0),
+        **{name: last.get(name) for name in names},
+        "best_test_accuracy": max((line["test_accuracy"] for line in metrics), default=None),
+        "seconds": sum(line["seconds"] for line in metrics),
+        "parameters": sum(p.numel() for p in setup.model.parameters()),
+        **environment(setup.place),
+    }

@@ -1,0 +1,183 @@
+"""A run is a folder: config.json, metrics.jsonl, summary.json and checkpoints.
+
+config.json and summary.json are written once, whole or not at all. metrics.jsonl grows by one line an epoch and is
+synced to the disk before the epoch's checkpoint is: a kill between the two leaves a line too many, never one too few,
+and resuming takes it off again.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from autogd.training.config import Config
+
+__all__ = ["Run", "find_runs", "sync_folder", "under_way", "write_whole"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.create(Config(), Path(folder) / "first")
+    ...     run.append({"epoch": 1, "objective": 0.5})
+    ...     run.config().data, run.metrics()
+    ('digits', [{'epoch': 1, 'objective': 0.5}])
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, config: Config, path: Path | None = None) -> "Run":
+        """A new folder with its config; without a path, one of a readable, unique name under runs/."""
+        path = path or _fresh(config)
+        if (path / "config.json").exists():
+            raise ValueError(f"{path}: holds a run already; continue it with --resume {path}, or choose another --out")
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_whole(path / "config.json", json.dumps(config.as_dict(), indent=1) + "\n")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """A folder that holds a run."""
+        if not (path / "config.json").is_file():
+            raise ValueError(
+                f"{path}: no run is here (there is no config.json); `autogd train --out {path}` starts one"
+            )
+        return cls(path)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints are."""
+        return self.path / "checkpoints"
+
+    def config(self) -> Config:
+        """What the run was started with."""
+        return Config.from_dict(_read_json(self.path / "config.json"))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One object an epoch; a last line torn by a kill is left out."""
+        return [json.loads(line) for line, _ in self._lines()]
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add an epoch's line, and have it on the disk before this returns."""
+        with open(self.path / "metrics.jsonl", "ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keep_epochs(self, epochs: int) -> None:
+        """Take off what was written after the epoch that a checkpoint knows: a torn line, or an epoch to be redone."""
+        metrics = self.path / "metrics.jsonl"
+        end = 0
+        for line, position in self._lines():
+            if json.loads(line)["epoch"] <= epochs:
+                end = position
+        if metrics.exists() and metrics.stat().st_size > end:
+            os.truncate(metrics, end)
+
+    def summary(self) -> dict[str, Any] | None:
+        """What the run came to; None while it is not finished."""
+        path = self.path / "summary.json"
+        return _read_json(path) if path.is_file() else None
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write what the run came to, which also says that it is finished."""
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def _lines(self) -> Iterator[tuple[bytes, int]]:
+        """Every whole line and where it ends."""
+        metrics = self.path / "metrics.jsonl"
+        end = 0
+        for line in metrics.read_bytes().splitlines(keepends=True) if metrics.exists() else []:
+            end += len(line)
+            if line.endswith(b"\n"):
+                yield line, end
+
+
+def find_runs(path: Path) -> list[Run]:
+    """The runs in a folder: itself, or those below it.
+
+    >>> find_runs(Path("/nowhere"))
+    Traceback (most recent call last):
+    ...
+    ValueError: /nowhere: no run is here (looked for config.json in it and in the folders below)
+    """
+    if (path / "config.json").is_file():
+        return [Run(path)]
+    found = [Run(file.parent) for file in sorted(path.glob("**/config.json"))]
+    if not found:
+        raise ValueError(f"{path}: no run is here (looked for config.json in it and in the folders below)")
+    return found
+
+
+def under_way(config: Config, path: Path | None) -> Run | None:
+    """The run that a restarted command had begun: the one at its path, or the newest such run under runs/.
+
+    >>> under_way(Config(), Path("/nowhere")) is None
+    True
+    """
+    if path is not None:
+        return Run(path) if (path / "config.json").is_file() else None
+    files = sorted(Path("runs").glob("*/config.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    candidates = (Run(file.parent) for file in files)
+    return next((run for run in candidates if run.summary() is None and not run.config().difference(config)), None)
+
+
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Write a file so that a reader, or a crash, finds all of it or none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder) / "a.txt", "all")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['a.txt']
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(draft, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Have the names in a folder on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected an object, found a {type(found).__name__}")
+    return found
+
+
+def _fresh(config: Config) -> Path:
+    """runs/digits-fcn-agd-20260131-120000, and a number after it if that is taken."""
+    parts = [config.data, config.model or "model", config.optimiser, datetime.now().strftime("%Y%m%d-%H%M%S")]
+    name = "-".join(parts)
+    number = 1
+    while True:
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1

@@ -1,0 +1,177 @@
+"""From a config to the things that a loop needs: data, network, loss, optimiser, each in its place."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from autogd import baselines, data, losses, models
+from autogd.baselines import Optimiser
+from autogd.data import Task
+from autogd.geometry import initialise_
+from autogd.training import distributed, seeds
+from autogd.training.config import Config
+from autogd.training.distributed import Place
+
+__all__ = ["Setup", "objective"]
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
+
+Batch = list[tuple[Tensor, Tensor]]
+Objective = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class Setup:
+    """A run that is ready to take steps.
+
+    >>> setup = Setup.build(Config(depth=2, width=16, batch_size=64))
+    >>> setup.steps_per_epoch
+    22
+    """
+
+    config: Config
+    place: Place
+    task: Task
+    model: nn.Module
+    forward: nn.Module  # the model, or what spreads it over processes
+    optimiser: Optimiser
+    loss: Objective
+    rates: list[float] = field(default_factory=list)  # of each group, before any schedule
+
+    @classmethod
+    def build(cls, config: Config, place: Place | None = None) -> "Setup":
+        """Load the data, build the network, put its weights at their start, spread it, and make the optimiser."""
+        config, place = config.resolved(), place or Place()
+        entry = baselines.entry(config.optimiser)
+        _check(config, place, entry)
+        task = data.load(config.data, config.data_dir, context=config.context).to(place.device)
+        if not config.augment:
+            task = dataclasses.replace(task, augment=None)
+        assert config.model is not None
+        assert config.loss is not None
+        torch.manual_seed(seeds.derive(config.seed, "model"))
+        switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
+        model = models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
+        if (config.start or entry.start) == "dimensional":
+            initialise_(model, seeds.generator(config.seed, "start"))
+        model.to(place.device, _DTYPES[config.precision])
+        forward = distributed.spread(model, place, config.shard)
+        optimiser = baselines.build(config.optimiser, model, config.lr)
+        if config.compile:
+            forward = torch.compile(forward)  # type: ignore[assignment]
+        rates = [group["lr"] for group in optimiser.param_groups]
+        return cls(config, place, task, model, forward, optimiser, objective(config.loss, task.classes), rates)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples a step: as configured, or all there are; a number that divides equally."""
+        pieces = self.place.world * self.config.accumulate
+        return min(self.config.batch_size, self.samples // pieces * pieces)
+
+    @property
+    def samples(self) -> int:
+        """Training samples of an epoch; windows of a text overlap, and enough of them are taken to cover it once."""
+        return len(self.task.train) // _stride(self.task.train)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in the training set."""
+        return self.samples // self.batch_size
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.steps_per_epoch * self.config.epochs
+
+    def order(self, epoch: int) -> Tensor:
+        """The samples of an epoch, one row a step: a function of the seed and the epoch alone."""
+        shuffled = torch.randperm(len(self.task.train), generator=seeds.generator(self.config.seed, "order", epoch))
+        return shuffled[: self.steps_per_epoch * self.batch_size].view(self.steps_per_epoch, self.batch_size)
+
+    def train_batch(self, indices: Tensor, step: int) -> Batch:
+        """This process's slice of a global batch, in the pieces that it is to be accumulated from."""
+        mine = self.place.slice(indices)
+        if self.task.augment is None:
+            inputs, labels = self.task.train.batch(mine)
+        else:
+            # drawn for the whole batch, so that a sample's crop does not depend on how many processes there are
+            inputs, labels = self.task.train.batch(indices)
+            generator = seeds.generator(self.config.seed, "augment", step)
+            inputs = self.place.slice(self.task.augment(inputs, generator))
+            labels = self.place.slice(labels)
+        inputs, labels = self._ready(inputs), labels.to(self.place.device)
+        pieces = self.config.accumulate
+        return list(zip(inputs.chunk(pieces), labels.chunk(pieces), strict=True))
+
+    def batches(self, order: Tensor, epoch: int, done: int) -> Iterator[Batch]:
+        """The rest of an epoch's batches; a thread makes the next one ready while the network works on this one."""
+        first = (epoch - 1) * self.steps_per_epoch
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(self.train_batch, order[done], first + done)
+            for following in range(done + 1, len(order) + 1):
+                pieces = waiting.result()
+                if following < len(order):
+                    waiting = pool.submit(self.train_batch, order[following], first + following)
+                yield pieces
+
+    def test_indices(self) -> Tensor:
+        """Every sample of the test set once; of a text, windows side by side."""
+        return torch.arange(0, len(self.task.test), _stride(self.task.test))
+
+    def test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples of the test set, ready for the network."""
+        inputs, labels = self.task.test.batch(indices)
+        return self._ready(inputs), labels.to(self.place.device)
+
+    def output(self, inputs: Tensor) -> Tensor:
+        """What the network makes of inputs, under autocast where that is asked for."""
+        with torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            return self.forward(inputs)
+
+    def schedule(self, step: int) -> None:
+        """Set a rival's learning rates for a step; they follow from its number, so nothing is to be saved."""
+        if self.config.schedule == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+            for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+                group["lr"] = rate * factor
+
+    def _ready(self, inputs: Tensor) -> Tensor:
+        inputs = self.task.prepare(inputs.to(self.place.device))
+        return inputs.to(_DTYPES[self.config.precision]) if inputs.is_floating_point() else inputs
+
+
+def objective(loss: str, classes: int) -> Objective:
+    """The loss by name, of outputs and integer labels.
+
+    >>> float(objective("square", 4)(torch.zeros(1, 4), torch.tensor([0])))
+    0.5
+    """
+    if loss == "square":
+        return lambda output, labels: losses.square_loss(
+            _wide(output), losses.one_hot(labels, classes).to(_wide(output))
+        )
+    return lambda output, labels: nn.functional.cross_entropy(_wide(output).flatten(0, -2), labels.flatten())
+
+
+def _stride(split: data.Split) -> int:
+    """How many samples on the next one is that shares nothing with it."""
+    return int(getattr(split, "context", 1))
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output if output.dtype == torch.float64 else output.float()
+
+
+def _check(config: Config, place: Place, entry: baselines.Entry) -> None:
+    if config.schedule != "constant" and not entry.rated:
+        raise ValueError(f"schedule: {config.optimiser} has no learning rate to schedule; leave it at constant")
+    if config.shard and not entry.shards:
+        raise ValueError(f"shard: {config.optimiser} measures each process's shard alone; leave --shard out")
+    if config.batch_size % (place.world * config.accumulate):
+        pieces = f"{place.world} processes × {config.accumulate} pieces"
+        raise ValueError(f"batch_size: {config.batch_size} does not divide equally over {pieces}")

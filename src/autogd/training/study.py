@@ -1,0 +1,47 @@
+"""Several runs that belong together, in one folder: what is recorded is skipped, what was interrupted goes on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from autogd.training.config import Config
+from autogd.training.finite import Diverged
+from autogd.training.loop import Watch, train
+from autogd.training.records import Run
+
+__all__ = ["run_study"]
+
+
+def run_study(
+    trials: Mapping[str, Config],
+    folder: Path,
+    watches: Callable[[str], Sequence[Watch]] = lambda name: (),
+) -> list[Run]:
+    """Train every trial in a folder of its name, one after the other; one that diverges is recorded as such.
+
+    >>> import tempfile
+    >>> trial = {"small": Config(depth=2, width=8, epochs=1)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, again = run_study(trial, Path(folder)), run_study(trial, Path(folder))
+    ...     len(again[0].metrics())
+    1
+    """
+    runs = [_open(folder / name, config.resolved()) for name, config in trials.items()]
+    for name, run in zip(trials, runs, strict=True):
+        if run.summary() is None:
+            try:
+                train(run, watches(name))
+            except Diverged:
+                continue  # the run's summary says so
+    return runs
+
+
+def _open(path: Path, config: Config) -> Run:
+    if not (path / "config.json").exists():
+        return Run.create(config, path)
+    run = Run.open(path)
+    different = run.config().difference(config)
+    if different:
+        raise ValueError(
+            f"{path}: recorded with other settings ({', '.join(different)}); choose another --out, or remove it"
+        )
+    return run

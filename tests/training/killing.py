@@ -1,0 +1,75 @@
+"""Train a run in child processes that are killed at random moments, and one that is not; print what happened.
+
+The children are forked from a process that has torch imported, which makes a start cost milliseconds.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from autogd.training import Config, Run, Watch, checkpoint, train
+
+KILLS = 20
+
+
+class Tell(Watch):
+    """Writes a byte when training begins, and one a step."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def start(self, run, step, steps):
+        os.write(self.pipe, b"!")
+
+    def step(self, step):
+        os.write(self.pipe, b"!")
+
+
+def start(run):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            train(run, [Tell(writer)])
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    return child, reader
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    config = Config(depth=2, width=16, epochs=30, batch_size=128, optimiser="adam", checkpoint_seconds=0.0)
+    # here, and not in a child, so that the children find imported what they need
+    train(Run.create(dataclasses.replace(config, checkpoint_seconds=60.0), folder / "whole"))
+    run = Run.create(config, folder / "killed")
+    moments = random.Random(0)
+    seen = []
+    for kills in range(KILLS):
+        newest = checkpoint.latest(run.checkpoints)
+        seen.append(int(newest.name.split("-")[1]) if newest else 0)
+        child, pipe = start(run)
+        for _ in range(moments.randint(1, 14)):
+            os.read(pipe, 1)
+        time.sleep(moments.uniform(0, 0.02))  # about a step and its checkpoint
+        os.kill(child, signal.SIGKILL)
+        os.close(pipe)
+        status = os.waitpid(child, 0)[1]
+        if not os.WIFSIGNALED(status):
+            sys.exit(f"the run ended by itself after {kills} kills, with status {status}: it is too short")
+    child, pipe = start(run)
+    assert os.waitpid(child, 0)[1] == 0
+    print(json.dumps({"kills": KILLS, "steps_seen_at_resume": seen}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
