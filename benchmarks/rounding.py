@@ -1,7 +1,7 @@
-"""How large does rounding make a gradient that should be zero, beside the largest of the network?
+"""How large does rounding make a gradient that should be zero, beside its own layer's weight?
 
-Prints, for three parameters without effect and three types, the largest ratio seen, in units of the type's eps: the
-floor that AGD counts as zero must lie above it. Run: python benchmarks/rounding.py
+Prints, for three biases without effect and three types, the largest ratio seen, in units of the type's eps: the floor
+that AGD counts as zero must lie above it. Run: python benchmarks/rounding.py
 """
 
 import torch
@@ -45,10 +45,12 @@ def largest_ratio(make, pick, shape, dtype, steps=100, width=64):
         out = model(torch.randn(shape).to(dtype))
         (out - torch.randn(out.shape).to(dtype)).float().square().mean().backward()
         parameter, part = pick(model)
-        atoms = optimiser._atoms
-        duals = {p: a.scale * p.grad.double().norm() for p, a in atoms.items()}
-        noise = atoms[parameter].scale * parameter.grad.double()[part].norm() * atoms[parameter].parts
-        worst = max(worst, float(noise / max(duals.values())))
+        weight = optimiser._weights[parameter]
+        sizes = [optimiser._atoms[p].scale for p in (parameter, weight)]
+        # the matching part: of a packed tensor the same rows, else the whole
+        beside = weight.grad.double()[part] if weight.shape[0] == parameter.shape[0] else weight.grad.double()
+        noise = sizes[0] * parameter.grad.double()[part].norm() / (sizes[1] * beside.norm())
+        worst = max(worst, float(noise))
         optimiser.step()
     return worst / torch.finfo(dtype).eps
 
@@ -56,6 +58,6 @@ def largest_ratio(make, pick, shape, dtype, steps=100, width=64):
 if __name__ == "__main__":
     for name, (make, pick, shape) in CASES.items():
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            floor = rounding(dtype) / torch.finfo(dtype).eps
+            floor = rounding(dtype, beside_own_weight=True) / torch.finfo(dtype).eps
             seen = largest_ratio(make, pick, shape, dtype)
             print(f"{name:32} {dtype!s:16} seen {seen:8.3f} eps, floor {floor:g} eps")

@@ -33,7 +33,7 @@ def test_an_unknown_command_is_named(capsys):
 
 def test_explain_prints_a_table_or_json(capsys):
     assert main(["explain", "torch.nn:RNNBase"]) == 1
-    assert "calling it without arguments failed" in capsys.readouterr().err
+    assert "cannot be called without arguments" in capsys.readouterr().err
     assert main(["explain", "torch.nn:PReLU", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["atom"] == "gain"
@@ -47,3 +47,11 @@ def test_explain_prints_a_table_or_json(capsys):
 def test_python_dash_m_autogd_is_the_command():
     out = subprocess.run([sys.executable, "-m", "autogd", "--version"], capture_output=True, text=True, check=True)
     assert out.stdout.startswith("autogd ")
+
+
+def test_a_factory_in_the_current_folder_is_found(tmp_path):
+    (tmp_path / "my_model.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(4, 2)\n")
+    command = [sys.executable, "-c", "from autogd.cli.main import main; raise SystemExit(main())"]
+    out = subprocess.run([*command, "explain", "my_model:make"], cwd=tmp_path, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert "1 of 2 × 4" in out.stdout

@@ -178,8 +178,11 @@ def test_a_tied_embedding_is_read_as_the_matrix_whose_bound_is_the_tighter():
     (role,) = read_roles(Tied())
     assert role.name == "table.weight"
     assert role.atom.kind == "matrix"
-    assert role.tied == ("table.weight",)
+    assert role.tied == ("head.weight",)
     assert role.atom.scale == pytest.approx(math.sqrt(20 / 8))
+    # a user's word on either name is the last
+    (role,) = read_roles(Tied(), {"table.weight": atoms.embedding})
+    assert role.atom.kind == "embedding"
 
 
 @pytest.mark.parametrize("wrap", ["weight_norm", "spectral_norm", "orthogonal"])
@@ -233,6 +236,28 @@ def test_a_registered_layer_and_an_override_by_name():
     assert names_and_kinds(model)["0.mix"] == "matrix"
     with pytest.raises(ValueError, match=r"1\.scale: there is no parameter of that name"):
         AGD(model, atoms={"1.scale": atoms.gain})
+
+
+def test_overrides_reach_every_group_and_a_wrong_name_is_refused():
+    first, second = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(5, 3))
+    groups = [{"params": [("a", first)]}, {"params": [("b", second)]}]
+    optimiser = AGD(groups, atoms={"a": atoms.matrix, "b": atoms.embedding})
+    assert optimiser._atoms[second].kind == "embedding"
+    with pytest.raises(ValueError, match="typo: there is no parameter of that name"):
+        AGD([("a", first)], atoms={"a": atoms.matrix, "typo": atoms.matrix})
+
+
+def test_weight_normed_layers_start_at_prescription_1():
+    layer = initialise_(nn.utils.parametrizations.weight_norm(nn.Linear(64, 64)))
+    assert float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_the_padding_row_of_a_tied_table_stays_zero():
+    model = nn.ModuleDict({"table": nn.Embedding(20, 8, padding_idx=2), "head": nn.Linear(8, 20, bias=False)})
+    model["head"].weight = model["table"].weight
+    initialise_(model)
+    assert not model["table"].weight[2].any()
+    assert model["table"].weight[3].any()
 
 
 def test_a_lazy_layer_asks_for_a_batch_first():

@@ -5,6 +5,9 @@ import torch
 from torch import nn
 
 from autogd import AGD, initialise_
+from autogd.models import GPT
+from autogd.optim.paths import Readable
+from autogd.optim.plan import audible
 
 
 def train(model, batch, steps=1000):
@@ -30,7 +33,7 @@ def test_a_bias_in_front_of_a_norm_layer_stays_put_for_a_thousand_steps(dtype):
     assert model[3].bias.any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_key_bias_of_attention_stays_put_and_its_packed_neighbours_move(dtype):
     class Block(nn.Module):
         def __init__(self):
@@ -52,3 +55,20 @@ def test_the_key_bias_of_attention_stays_put_and_its_packed_neighbours_move(dtyp
     assert not key.any()
     assert query.any()
     assert value.any()
+
+
+def test_in_half_precision_what_counts_moves():
+    model = GPT(65, 64, width=64, heads=2, depth=2, bias=True, affine=True).bfloat16()
+    optimiser = AGD(model)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    ids = torch.randint(65, (8, 32))
+    nn.functional.cross_entropy(model(ids).flatten(0, 1).float(), ids.flatten()).backward()
+    norms = {name: p.grad.float().norm() for name, p in model.named_parameters()}
+    optimiser.step()
+    # bfloat16 weights of size one may be too coarse for a small step: look at what the step would be
+    (plan,) = optimiser._plans.values()
+    heard, _ = audible(plan.reach * Readable().measure([p.grad for p in plan.parameters], plan), plan)
+    names = {p: name for name, p in model.named_parameters()}
+    silent = {names[p] for p, part in zip(plan.parameters, heard.split(plan.sizes), strict=True) if not part.any()}
+    assert silent == {name for name in before if name.endswith("key.bias")}
+    assert all(norm > 0 for norm in norms.values())

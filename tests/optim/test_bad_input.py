@@ -85,3 +85,29 @@ def test_output_and_target_of_different_shapes():
 
 def test_targets_have_the_norm_that_prescription_1_asks_for():
     assert torch.allclose(one_hot(torch.arange(5), 5).norm(dim=1), torch.full((5,), 5**0.5))
+
+
+def test_two_parameters_of_one_name():
+    pairs = [*nn.Linear(2, 2).named_parameters(), *nn.Linear(2, 2).named_parameters()]
+    with pytest.raises(ValueError, match="weight: two parameters of one group have this name"):
+        AGD(pairs)
+
+
+def test_a_state_saved_by_another_optimiser_or_without_measured_sizes():
+    model = nn.Linear(2, 2, bias=False)
+    optimiser = AGD(model)
+    optimiser.load_state_dict(torch.optim.SGD(model.parameters(), lr=1.0).state_dict())
+    model.weight.grad = torch.ones(2, 2)
+    optimiser.step()
+    with pytest.raises(ValueError, match="saved without measured sizes"):
+        AGD(model, sizes="measured").load_state_dict(AGD(model).state_dict())
+
+
+def test_plans_do_not_pile_up_where_gradients_come_and_go():
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(6))
+    optimiser = AGD(model)
+    for i in range(6):
+        optimiser.zero_grad()
+        model[i].weight.grad = torch.ones(3, 3)
+        optimiser.step()
+    assert len(optimiser._plans) <= 4

@@ -15,7 +15,7 @@ from autogd.optim.measured import MEMORY, next_rate, reach_of
 
 
 def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one():
-    for shape in ((12, 12), (20, 7), (5, 16)):
+    for shape in ((12, 12), (9, 7), (20, 7), (5, 16)):
         matrices = torch.randn(3, *shape, dtype=torch.float64)
         u, s, vh = torch.linalg.svd(matrices, full_matrices=False)
         got = polar(matrices)
@@ -25,6 +25,15 @@ def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one(
         inner = u.mT @ got @ vh.mT  # diagonal where the singular vectors are the same
         assert (inner - torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-9
     assert not polar(torch.zeros(1, 4, 3)).any()
+    assert not polar(torch.zeros(1, 4, 9)).any()
+
+
+def test_a_wide_matrix_keeps_its_digits_in_float32():
+    wide = torch.randn(1, 64, 768)
+    exact = torch.linalg.svd(wide.double(), full_matrices=False)
+    got = polar(wide)
+    assert torch.allclose(got.double(), polar(wide.double()), atol=1e-5)
+    assert float((got.double() - exact.U @ exact.Vh).abs().max()) < 0.15
 
 
 def test_the_slope_attains_the_nuclear_norm():
@@ -145,3 +154,14 @@ def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(monk
         assert moved == [not bad] * 2
     assert int(optimiser.skipped_steps) == 1
     assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, groups=2), nn.ConvTranspose2d(8, 8, 3, groups=2), nn.LSTM(3, 5)])
+def test_every_kind_of_cut_is_moved(layer):
+    optimiser = StochasticAGD(layer)
+    before = [p.detach().clone() for p in layer.parameters()]
+    for p in layer.parameters():
+        p.grad = torch.randn_like(p)
+    optimiser.step()
+    assert all(torch.isfinite(p).all() for p in layer.parameters())
+    assert not any(torch.equal(p, b) for p, b in zip(layer.parameters(), before, strict=True))

@@ -3,13 +3,13 @@
 example: autogd doctor my_package.training:setup --figure width.png
 """
 
-import importlib
 import json as jsonlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from autogd.cli.place import call
 from autogd.diagnosis import doctor
 
 __all__ = ["Options", "run"]
@@ -29,13 +29,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the findings; there being some is not a failure of the command."""
-    package, colon, name = options.setup.partition(":")
-    if not colon:
-        raise ValueError(f"{options.setup}: expected package.module:callable")
-    try:
-        setup = getattr(importlib.import_module(package), name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"{options.setup}: {error}") from error
+    setup = call(options.setup, "(model, loss_fn, batch)")
     if not isinstance(setup, tuple) or len(setup) not in (3, 4):
         raise ValueError(f"{options.setup}: expected (model, loss_fn, batch) or (model, loss_fn, batch, widen)")
     diagnosis = doctor(*setup)

@@ -3,13 +3,13 @@
 example: autogd explain torch.nn:Transformer
 """
 
-import importlib
 import json
 from dataclasses import dataclass
 
 import tyro
 from torch import nn
 
+from autogd.cli.place import call
 from autogd.geometry import explain
 
 __all__ = ["Options", "build", "run"]
@@ -26,25 +26,12 @@ class Options:
 
 
 def build(place: str) -> nn.Module:
-    """Import `package.module:factory` and call it.
+    """The Module that `package.module:factory` returns.
 
-    >>> from functools import partial
     >>> build("torch.nn:Identity")
     Identity()
     """
-    package, colon, name = place.partition(":")
-    if not colon:
-        raise ValueError(f"{place}: expected package.module:factory, for example torch.nn:Transformer")
-    try:
-        factory = getattr(importlib.import_module(package), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{place}: {error}") from error
-    try:
-        model = factory()
-    except TypeError as error:
-        raise ValueError(
-            f"{place}: calling it without arguments failed: {error}; point to a factory of yours"
-        ) from error
+    model = call(place, "a Module")
     if not isinstance(model, nn.Module):
         raise ValueError(f"{place}: expected a torch.nn.Module, found a {type(model).__name__}")
     return model

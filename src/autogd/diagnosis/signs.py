@@ -123,7 +123,7 @@ def off_scale(batch: Any) -> list[Finding]:
 
 def summed(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
     """A loss that is summed over the batch instead of averaged."""
-    if isinstance(batch, Mapping) or len(batch[0]) < 2:
+    if isinstance(batch, Mapping) or len(batch[0]) < 4:
         return []
     trial = copy.deepcopy(model)
     half = len(batch[0]) // 2
@@ -150,9 +150,9 @@ def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | 
     if ratio > 2:
         remedy = "Call scaler.step(optimiser), which unscales, or scaler.unscale_(optimiser) before a step of your own"
         return [Finding("scaled gradients", f"the model's are {ratio:.4g} times those of the loss", remedy)]
-    if min(ratios) < 0.7:
+    if ratio < 0.7:
         remedy = "Take clip_grad_norm_ and clip_grad_value_ out: η is derived from the gradient's size"
-        return [Finding("clipped gradients", f"the model's are {min(ratios):.2g} times those of the loss", remedy)]
+        return [Finding("clipped gradients", f"the model's are {ratio:.2g} times those of the loss", remedy)]
     return []
 
 

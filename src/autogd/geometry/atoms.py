@@ -15,6 +15,7 @@ scale × (dual norm of the part). A new layer type is a new function in this fil
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
@@ -67,17 +68,17 @@ class Atom:
         """How many layers of the depth L the tensor stands for."""
         return self.weight * self.stack
 
-    @property
+    @cached_property
     def inner(self) -> tuple[int, ...]:
         """The dimensions of `shape` within one part."""
         return self.rows + self.columns
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, ...]:
         """The dimensions of `shape` that index the parts."""
         return tuple(i for i in range(len(self.shape)) if i not in self.inner)
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """How many matrices the tensor is cut into."""
         return math.prod(self.shape[i] for i in self.grid)
@@ -99,7 +100,7 @@ class Atom:
 
     def cut(self, tensor: Tensor) -> Tensor:
         """View a tensor of the parameter's shape as the grid of matrices."""
-        return tensor.view(self.shape)
+        return tensor if tensor.shape == self.shape else tensor.view(self.shape)
 
     def matrices(self, tensor: Tensor) -> Tensor:
         """The parts as a batch, parts × fan_out × fan_in; a copy where no view can serve."""

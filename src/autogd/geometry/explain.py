@@ -68,7 +68,7 @@ def explain(model: nn.Module) -> Explanation:
         atom, trained = role.atom, role.parameter.requires_grad
         size = float("nan") if role.parameter.is_meta else float(operator_norm(role.parameter, atom).max())
         matrices = f"{atom.parts} of {atom.fan_out} × {atom.fan_in}"
-        share = atom.weight / depth if trained else 0.0
+        share = atom.depth / depth if trained else 0.0
         rows.append(Row(role.name, type(role.module).__name__, atom.kind, matrices, atom.target, size, share, trained))
     return Explanation(rows, depth)
 

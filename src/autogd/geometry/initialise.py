@@ -1,6 +1,6 @@
 """Put every atom at its target size."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,9 @@ def initialise_(model: Model, generator: torch.Generator | None = None) -> Model
     with torch.no_grad():
         for role in read_roles(model):
             _start(role.parameter, role.atom, generator)
-            padding: Any = getattr(role.module, "padding_idx", None)
-            if padding is not None and not role.parameter.is_meta:
-                role.parameter[padding] = 0  # what stands for "nothing" stays nothing
+        for module in model.modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0  # what stands for "nothing" stays nothing
     return model
 
 
@@ -57,13 +57,15 @@ def semi_orthogonal(
 
 
 def _start(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> None:
+    if hasattr(parameter, "placements"):
+        raise ValueError("initialise_ takes whole parameters: call it before fully_shard")
     if parameter.is_meta or atom.start == "as it is":
         return
     if atom.start == "zeros":
         parameter.zero_()
         return
     if atom.start == "ones":
-        parameter.fill_(1.0)
+        parameter.fill_(atom.scale / parameter.numel() ** 0.5)  # one, or a row's length
         return
     dtype = accumulation_dtype(parameter.dtype)
     fresh = semi_orthogonal(atom.parts, atom.fan_out, atom.fan_in, dtype, generator) * atom.scale

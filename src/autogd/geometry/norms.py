@@ -66,7 +66,16 @@ def polar(matrices: Tensor) -> Tensor:
     x = matrices.mT if tall else matrices
     # the square of the smaller side is all that is multiplied; a zero matrix stays zero
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
-    for a, b, c in _POLAR:
+    if x.shape[-1] >= 2 * x.shape[-2]:
+        # every step multiplies x from the left by a polynomial of its gram: gather those, and multiply x once
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        factor = eye = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device).expand_as(gram)
+        for a, b, c in _POLAR:
+            step = a * eye + b * gram + c * gram @ gram
+            factor, gram = step @ factor, step @ gram @ step
+        x = factor @ x
+    else:
+        for a, b, c in _POLAR:
+            gram = x @ x.mT
+            x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x

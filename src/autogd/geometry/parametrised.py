@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.parametrize import ParametrizationList
 
-from autogd.geometry.atoms import Atom, Rule, gain
+from autogd.geometry.atoms import Atom, Rule, Start, gain
 
 __all__ = ["parametrised"]
 
@@ -40,7 +40,10 @@ def parametrised(name: str, parameter: Tensor, chain: ParametrizationList, rule:
         direction: Any = chain.original1
         whole = rule(direction, layer)
         length = min(1.0, math.sqrt(whole.fan_out / whole.fan_in))
-        return replace(gain(parameter, start="as it is"), scale=length * math.sqrt(parameter.numel()))
+        rows: Any = chain[0]
+        # along another dimension than the rows a length means something else: it starts as it is
+        start: Start = "ones" if rows.dim == 0 else "as it is"
+        return replace(gain(parameter, start=start), scale=length * math.sqrt(parameter.numel()))
     if kinds[0] is parametrizations._SpectralNorm:
         return rule(parameter, layer)
     step: Any = chain[0]

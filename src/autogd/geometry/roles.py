@@ -6,7 +6,7 @@ that knows a parameter decides, since it knows most about it. `register_atom` ad
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,7 +19,7 @@ from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, k
 from autogd.geometry.others import OTHERS
 from autogd.geometry.parametrised import parametrised
 
-__all__ = ["Role", "read_roles", "register_atom", "roles_from_shape"]
+__all__ = ["Role", "read_roles", "register_atom", "roles_from_shape", "weight_of"]
 
 _NORMS = (
     nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
@@ -101,6 +101,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) ->
     """
     overrides = dict(overrides or {})
     found: dict[Tensor, list[Role]] = {}
+    told: set[str] = set()
     for name, parameter, owners in _owned(model):
         module = next(iter(owners.values()))
         rule = overrides.pop(name, None)
@@ -111,9 +112,29 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) ->
                 continue  # what is frozen need not be known
             raise
         found.setdefault(parameter, []).append(Role(name, parameter, module, atom))
+        if rule is not None:
+            told.add(name)
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
-    return [_one_of(roles) for roles in found.values()]
+    return [_one_of(roles, [role for role in roles if role.name in told] or roles) for roles in found.values()]
+
+
+def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
+    """For each bias, the role of the weight that it belongs to, where there is one.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> [role.name for role in weight_of(read_roles(layer)).values()]
+    ['weight']
+    """
+    found = {}
+    for bias_role in roles:
+        if bias_role.atom.kind != "bias":
+            continue
+        others = [role for role in roles if role.module is bias_role.module and role.atom.kind != "bias"]
+        named = [role for role in others if role.name == bias_role.name.replace("bias", "weight")]
+        if named or others:
+            found[bias_role.parameter] = (named or others)[0]
+    return found
 
 
 def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
@@ -160,10 +181,9 @@ def _from_shape(name: str, parameter: Tensor) -> Atom:
     )
 
 
-def _one_of(roles: list[Role]) -> Role:
-    role = min(roles, key=lambda role: role.atom.scale**2 * role.atom.parts)
-    others = tuple(other.name for other in roles if other is not role)
-    return Role(roles[0].name, role.parameter, role.module, role.atom, others)
+def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
+    role = min(candidates, key=lambda role: role.atom.scale**2 * role.atom.parts)
+    return Role(roles[0].name, role.parameter, role.module, role.atom, tuple(other.name for other in roles[1:]))
 
 
 def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:

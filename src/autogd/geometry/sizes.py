@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import Role
+from autogd.geometry.roles import Role, weight_of
 
 __all__ = ["measured_sizes"]
 
@@ -24,14 +24,10 @@ def measured_sizes(roles: Sequence[Role]) -> dict[Tensor, float]:
     [2.0]
     """
     sizes: dict[Tensor, float] = {}
-    ratios: dict[int, float] = {}
     for role in roles:
         size = float(operator_norm(role.parameter, role.atom).square().mean().sqrt())
-        if role.atom.kind == "bias":
-            continue
         sizes[role.parameter] = size if size > 0 else role.atom.scale
-        ratios.setdefault(id(role.module), sizes[role.parameter] / role.atom.scale)
-    for role in roles:
-        if role.atom.kind == "bias":
-            sizes[role.parameter] = role.atom.scale * ratios.get(id(role.module), 1.0)
+    for parameter, weight in weight_of(roles).items():
+        atom = next(role.atom for role in roles if role.parameter is parameter)
+        sizes[parameter] = atom.scale * sizes[weight.parameter] / weight.atom.scale
     return sizes

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.atoms import Atom, Rule
-from autogd.geometry.roles import read_roles, roles_from_shape
+from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
@@ -18,6 +18,8 @@ from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan, make_plan, solve
 
 __all__ = ["AGD"]
+
+PLANS_KEPT = 4  # where different parameters get gradients from step to step, as with dropped layers
 
 
 class AGD(Optimizer):
@@ -72,6 +74,7 @@ class AGD(Optimizer):
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
         self._atoms: dict[Tensor, Atom] = {}
         self._names: dict[Tensor, str] = {}
+        self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight that it belongs to
         self._plans: dict[object, Plan] = {}
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
@@ -79,6 +82,8 @@ class AGD(Optimizer):
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
         defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
         super().__init__(as_groups(params, type(self).__name__), defaults)
+        if self._overrides:
+            raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
@@ -90,16 +95,17 @@ class AGD(Optimizer):
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
-            roles = read_roles(group["params"], self._overrides)
+            names = dict(group["params"].named_parameters(remove_duplicate=False))
+            roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
             group["params"] = list(named.values())
         else:
-            roles = roles_from_shape(named, self._overrides)
+            roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
         super().add_param_group(group)
-        self._overrides = {}
         self._atoms.update({role.parameter: role.atom for role in roles})
+        self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
         self._names.update({parameter: name for name, parameter in named.items()})
         self._plans.clear()
 
@@ -138,9 +144,12 @@ class AGD(Optimizer):
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
         entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
-        key = tuple((id(p), p.device, p.dtype) for p in entries)
+        key = tuple((id(p), p.device, p.dtype, p.grad.is_sparse) for p in entries)
         if key not in self._plans and entries:
-            self._plans[key] = make_plan([(p, self._atom(p, group), group) for p, group in entries.items()])
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.pop(next(iter(self._plans)))
+            planned = [(p, self._atom(p, group), group) for p, group in entries.items()]
+            self._plans[key] = make_plan(planned, self._weights)
         return self._plans.get(key)
 
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
@@ -178,12 +187,18 @@ class AGD(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:  # another optimiser's state, or an older one's, may lack settings of ours
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+            if self._sizes == "measured" and "sizes" not in group:
+                raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._plans = {}
 
 
 _KEPT = (
-    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_sizes", "_overrides",
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_weights", "_sizes",
+    "_overrides",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Read what a user passes as `params`, and say plainly what is wrong with it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,7 +35,11 @@ def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
         return named
     items = [params] if isinstance(params, Tensor) else list(params)
     place = f"parameter {{}} of group {group_index}"
-    return dict(item if isinstance(item, tuple) else (place.format(i), item) for i, item in enumerate(items))
+    pairs = [item if isinstance(item, tuple) else (place.format(i), item) for i, item in enumerate(items)]
+    repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{repeated[0]}: two parameters of one group have this name; give each a name of its own")
+    return dict(pairs)
 
 
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:

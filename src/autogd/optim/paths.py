@@ -68,7 +68,7 @@ class Readable:
 
 
 class MultiTensor:
-    """All tensors in one call, and no temporary the size of a tensor."""
+    """All tensors in one call and no temporary the size of a tensor; one by one where a step must be masked."""
 
     def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector."""

@@ -1,7 +1,8 @@
 """What a step needs to know about its tensors, and Theorem 2 on the norms of their parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -12,16 +13,18 @@ from autogd.geometry.atoms import Atom
 __all__ = ["Plan", "Solution", "audible", "make_plan", "rounding", "solve"]
 
 
-def rounding(dtype: torch.dtype) -> float:
-    """The share of the largest tensor's dual norm that rounding alone can leave in a gradient that should be zero.
+def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
+    """What rounding alone can leave in a gradient that should be zero, as a share of another dual norm.
 
-    Some eps, for the sums that made it: `benchmarks/rounding.py` saw up to 10 in float32 and float64, so 64 is the
-    floor. Sums of half-precision numbers are kept in float32, and only their result is rounded: 0.7 seen, 2 the floor.
+    Beside the largest tensor's, 64 eps: `benchmarks/rounding.py` saw up to 10 in float32 and float64. Half precision's
+    eps is so large that gradients which count may be that small: a sixteenth of it there. A bias, which is what is dead
+    in practice, is told more sharply beside its own layer's weight: 64 eps, 2 in half precision.
 
     >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
     True
     """
-    return (2 if torch.finfo(dtype).bits == 16 else 64) * torch.finfo(dtype).eps
+    half = torch.finfo(dtype).bits == 16
+    return (64 if not half else 2 if beside_own_weight else 1 / 16) * torch.finfo(dtype).eps
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Plan:
     reach: Tensor  # of each part: scale times weight, what it moves by where a step has η/L = 1
     even: Tensor  # of each part: how many parts its tensor has, over its weight; makes dual norms comparable
     noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
+    mate: Tensor  # of a part of a bias: the matching part of its weight; its own index where there is none
+    mate_noise: Tensor  # the share of that part's dual norm that rounding can produce; 0 where there is none
     owner: Tensor  # the index of the part's tensor
 
     @property
@@ -70,9 +75,16 @@ class Solution:
     finite: Tensor
 
 
-def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
-    """Work out the constants of all parts, once; they live on the first tensor's device."""
-    entries = sorted(entries, key=lambda entry: entry[1].parts > 1)
+def make_plan(
+    entries: list[tuple[Tensor, Atom, dict[str, Any]]], weight_of: Mapping[Tensor, Tensor] | None = None
+) -> Plan:
+    """Work out the constants of all parts, once; they live on the first tensor's device.
+
+    Args:
+        entries: the tensors, each with its atom and its group.
+        weight_of: for biases, the weight of the same layer.
+    """
+    entries = sorted(entries, key=lambda entry: entry[1].parts != 1)
     parameters = [parameter for parameter, _, _ in entries]
     atoms = [atom for _, atom, _ in entries]
     groups: list[dict[str, Any]] = []
@@ -84,8 +96,22 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
     sizes = [atom.parts for atom in atoms]
     owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(device)
 
+    offsets = [0, *accumulate(sizes)]
+    place = {parameter: i for i, parameter in enumerate(parameters)}
+    mate, mated = list(range(offsets[-1])), [False] * offsets[-1]
+    for parameter, weight in (weight_of or {}).items():
+        if parameter not in place or weight not in place:
+            continue
+        mine, theirs = place[parameter], place[weight]
+        for part in range(sizes[mine]):
+            # packed biases go with packed weights; beside a kernel of many taps, the first stands for all
+            other = offsets[theirs] + (part if sizes[theirs] == sizes[mine] else 0)
+            mate[offsets[mine] + part], mated[offsets[mine] + part] = other, True
+
     def spread(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=device)[owner]
+
+    beside = spread([rounding(p.dtype, beside_own_weight=True) for p in parameters])
 
     return Plan(
         parameters=parameters,
@@ -103,6 +129,8 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
         reach=spread([atom.weight * atom.scale for atom in atoms]),
         even=spread([atom.parts / atom.weight for atom in atoms]),
         noise=spread([rounding(p.dtype) for p in parameters]),
+        mate=torch.tensor(mate, device=device),
+        mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
         owner=owner,
     )
 
@@ -114,7 +142,10 @@ def audible(duals: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     normalise it would turn noise into a full-size step.
     """
     totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
-    return duals * plan.even > plan.noise * (totals / plan.weights).max(), torch.isfinite(totals.sum())
+    loud = duals * plan.even > plan.noise * (totals / plan.weights).max()
+    # every part of a tensor has its weight and its siblings: times their number, a part speaks for the whole tensor
+    whole = duals * plan.even
+    return loud & (whole > plan.mate_noise * whole[plan.mate]), torch.isfinite(totals.sum())
 
 
 def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:

@@ -31,7 +31,8 @@ class StochasticAGD(AGD):
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step.
+        gain: multiplies every step, as does a group's `lr`; but the rule sees what its steps do, and in time makes up
+            for both. There is nothing to schedule.
         sizes: as for `AGD`.
         weight_decay: as for `AGD`.
         maximize: ascend instead.
@@ -154,6 +155,6 @@ def _direction(ahead: Tensor, atom: Atom, size: Tensor) -> Tensor:
     if atom.fan_in == 1 or atom.fan_out == 1:
         norms = frobenius(ahead, atom)
         factors = torch.where(norms > 0, size / norms, 0)
-        return atom.cut(ahead).mul(over_parts(factors, atom)).to(ahead.dtype).view_as(ahead)
+        return atom.cut(ahead).mul(over_parts(factors, atom)).to(ahead.dtype).reshape(ahead.shape)
     parts = polar(atom.matrices(ahead).to(accumulation_dtype(ahead.dtype))) * size.view(-1, 1, 1)
-    return atom.join(parts).to(ahead.dtype).view_as(ahead)
+    return atom.join(parts).to(ahead.dtype).reshape(ahead.shape)
