@@ -17,7 +17,7 @@ $(VENV)/dev: $(VENV)/cli
 	touch $@
 
 demo: $(VENV)/cli  ## a 32-layer network that AGD trains and that Adam and SGD at their defaults do not
-	OMP_NUM_THREADS= $(BIN)/python -m autogd demo
+	$(BIN)/python -m autogd demo
 
 test: $(VENV)/dev  ## everything, on two processes
 	$(BIN)/python -m pytest -n 2 --dist worksteal

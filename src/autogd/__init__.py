@@ -1,8 +1,9 @@
 """Automatic gradient descent for PyTorch: no learning rate, no schedule, no tuning."""
 
-from autogd import losses, models
+from autogd import losses, models, theory
+from autogd.diagnosis import doctor
 from autogd.geometry import atoms, explain, initialise_, register_atom
 from autogd.optim import AGD
 
-__all__ = ["AGD", "atoms", "explain", "initialise_", "losses", "models", "register_atom"]
+__all__ = ["AGD", "atoms", "doctor", "explain", "initialise_", "losses", "models", "register_atom", "theory"]
 __version__ = "0.1.0"

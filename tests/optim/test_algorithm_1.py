@@ -14,6 +14,7 @@ from autogd.models import FCN
 from autogd.optim import ExponentialMajorisation
 from oracle import algorithm_1, gradients
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*told from shape alone")
 PATHS = pytest.mark.parametrize("foreach", [False, None], ids=["readable", "multi-tensor"])
 
 

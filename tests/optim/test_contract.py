@@ -10,6 +10,7 @@ from torch import nn
 
 from autogd import AGD
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*told from shape alone")
 BOTH = pytest.mark.parametrize(
     "make", [AGD, lambda p, **kw: torch.optim.SGD(p, **{"lr": 0.01, **kw})], ids=["AGD", "SGD"]
 )

@@ -15,7 +15,10 @@ COMMANDS = {
     "compare": "several optimisers on the same task, side by side",
     "sweep": "a rival's grid of learning rates",
     "report": "one self-contained page about any number of runs",
+    "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
+    "doctor": "what is wrong with a training set-up, and what to do",
+    "bench": "measure AGD against its rivals on this machine",
 }
 
 

@@ -20,13 +20,14 @@ from typing import Literal
 from torch import Tensor, nn
 
 __all__ = [
-    "Atom", "Rule", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
+    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
 ]  # fmt: skip
 
-# What adds to or scales the output of a layer (a bias, a gain, a token) moves it by all that its bound allows, whatever
-# the input; a matrix reaches its bound on one direction of the input only. So a vector's share of the depth is smaller
-# than a layer's; docs/depth.md compares the rules.
-VECTOR = 1 / 16
+# Shares of the depth, where a layer has 1. A matrix reaches its bound on one direction of its input only; a vector that
+# is added to activations, or scales them (a bias, a gain, a token), moves them by all that its bound allows, whatever
+# the input, and so does a row of a table that is looked up. They get less: docs/depth.md compares the rules.
+VECTOR = 1 / 32
+LOOKUP = 1 / 4
 
 Start = Literal["orthogonal", "ones", "zeros", "as it is"]
 
@@ -43,7 +44,7 @@ class Atom:
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
         weight: each part's share of the depth, where a layer has 1: a step moves it by weight · η/L of its size.
-        stack: how many layers the tensor packs; it stands for weight · stack of the depth L.
+        stack: how many layers the tensor packs, or which share of one it is; weight · stack is what it adds to L.
         diagonal: the vector is the diagonal of a matrix.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
@@ -58,7 +59,7 @@ class Atom:
     scale: float
     start: Start = "orthogonal"
     weight: float = 1.0
-    stack: int = 1
+    stack: float = 1
     diagonal: bool = False
 
     @property
@@ -181,7 +182,7 @@ def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
     (10, 2.0)
     """
     n, d = weight.shape
-    return Atom("embedding", (n, d), (1,), (), math.sqrt(d))
+    return Atom("embedding", (n, d), (1,), (), math.sqrt(d), weight=LOOKUP)
 
 
 def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -238,6 +239,18 @@ def scalars(weight: Tensor, module: nn.Module | None = None) -> Atom:
     1.0
     """
     return replace(gain(weight, start="as it is"), kind="scalars")
+
+
+def beside(atom: Atom, count: int) -> Atom:
+    r"""The same atom as one of `count` that stand side by side, on different channels, and together are one layer.
+
+    A step may move each of them by a layer's full share, since the output's parts do not add up. The tree of modules
+    does not tell what stands side by side; this tells it.
+
+    >>> beside(matrix(nn.Linear(4, 4).weight), 2).depth
+    0.5
+    """
+    return replace(atom, stack=atom.stack / count)
 
 
 def _divide(size: int, stack: int, weight: Tensor) -> int:

@@ -1,7 +1,7 @@
 """Put every atom at its target size."""
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ def initialise_(model: Model, generator: torch.Generator | None = None) -> Model
     with torch.no_grad():
         for role in read_roles(model):
             _start(role.parameter, role.atom, generator)
+            padding: Any = getattr(role.module, "padding_idx", None)
+            if padding is not None and not role.parameter.is_meta:
+                role.parameter[padding] = 0  # what stands for "nothing" stays nothing
     return model
 
 

@@ -1,7 +1,7 @@
 """Parts of a tensor of which only a slice is here: the arithmetic of sharded training.
 
-A slice is a run of rows, from `offset` on, along one dimension of the tensor. Every part's squared norm is a sum, so the
-slices' squares add up to the whole's over all processes; nothing else of a step crosses between them.
+A slice is a run of rows, from `offset` on, along one dimension of the tensor. Every part's squared norm is a sum, so
+the slices' squares add up to the whole's over all processes; nothing else of a step crosses between them.
 """
 
 import math
@@ -59,7 +59,7 @@ class Slice:
         return sum(len(dims) for dims in self._dims(atom)[: self.dim])
 
     def _view(self, atom: Atom) -> tuple[list[int], list[int], Tensor | None]:
-        """The piece's shape, which of its dimensions index parts, and the part of each row if the slice crosses parts."""
+        """The piece's shape, which of its dimensions index parts, and the part of each row if the slice cuts parts."""
         view: list[int] = []
         grid: list[int] = []
         rows = None
@@ -81,7 +81,7 @@ class Slice:
         split: list[list[int]] = []
         place = 0
         for size in self.shape:
-            dims = []
+            dims: list[int] = []
             while place < len(atom.shape) and (not dims or math.prod(atom.shape[d] for d in dims) < size):
                 dims.append(place)
                 place += 1

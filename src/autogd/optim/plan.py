@@ -9,11 +9,19 @@ from torch import Tensor
 
 from autogd.geometry.atoms import Atom
 
-__all__ = ["ROUNDING", "Plan", "Solution", "make_plan", "solve"]
+__all__ = ["Plan", "Solution", "make_plan", "rounding", "solve"]
 
-# Rounding leaves about eps of a layer's size in a gradient that should be zero, times a small number for the shape of
-# the sums that made it. docs/noise.md has the measured ones; the largest was below a quarter of this.
-ROUNDING = 64.0
+
+def rounding(dtype: torch.dtype) -> float:
+    """The share of the largest tensor's dual norm that rounding alone can leave in a gradient that should be zero.
+
+    Some eps, for the sums that made it: `benchmarks/rounding.py` saw up to 10 in float32 and float64, so 64 is the
+    floor. Sums of half-precision numbers are kept in float32, and only their result is rounded: 0.7 seen, 2 the floor.
+
+    >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
+    True
+    """
+    return (2 if torch.finfo(dtype).bits == 16 else 64) * torch.finfo(dtype).eps
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Plan:
     one_device: bool
     weights: Tensor  # of each tensor: its share of the depth, where a layer has 1
     reach: Tensor  # of each part: scale times weight, what it moves by where a step has η/L = 1
-    siblings: Tensor  # how many parts the part's tensor has
+    even: Tensor  # of each part: how many parts its tensor has, over its weight; makes dual norms comparable
     noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
     owner: Tensor  # the index of the part's tensor
 
@@ -91,8 +99,8 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
         one_device=all(p.device == device for p in parameters),
         weights=torch.tensor([atom.weight for atom in atoms], dtype=dtype, device=device),
         reach=spread([atom.weight * atom.scale for atom in atoms]),
-        siblings=spread([float(size) for size in sizes]),
-        noise=spread([ROUNDING * torch.finfo(p.dtype).eps for p in parameters]),
+        even=spread([atom.parts / atom.weight for atom in atoms]),
+        noise=spread([rounding(p.dtype) for p in parameters]),
         owner=owner,
     )
 
@@ -105,7 +113,7 @@ def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) 
     """
     duals = plan.reach * norms
     totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
-    heard = duals * plan.siblings > plan.noise * totals.max()
+    heard = duals * plan.even > plan.noise * (totals / plan.weights).max()
     # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
     G = torch.where(heard, duals, 0).sum() / plan.depth
     eta = learning_rate(G)

@@ -8,6 +8,7 @@ __all__ = ["COLOURS", "draw"]
 
 # told apart in grey and by readers who do not see red and green alike
 COLOURS = {"AGD": "#0b6fb8", "Adam": "#d1701a", "SGD": "#7a7a7a"}
+STYLES = {"SGD": (0, (4, 3))}  # where two rivals lie on one line, both are seen
 
 
 def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
@@ -28,7 +29,8 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
         runs = [record for record in records if record["optimiser"] == name]
         epochs = [record["epoch"] for record in runs]
         for axes, key in ((left, "train_accuracy"), (middle, "test_accuracy")):
-            axes.plot(epochs, [100 * record[key] for record in runs], color=COLOURS.get(name), lw=2, label=name)
+            values = [100 * record[key] for record in runs]
+            axes.plot(epochs, values, color=COLOURS.get(name), ls=STYLES.get(name, "-"), lw=2, label=name)
         if name == "AGD":
             right.plot(epochs, [record["learning_rate"] for record in runs], color=COLOURS[name], lw=2)
     for axes, label in ((left, "train accuracy (%)"), (middle, "test accuracy (%)"), (right, "AGD's learning rate η")):

@@ -1,3 +1,5 @@
+"""What all tests share: a seed, and hypothesis with the same examples on every machine."""
+
 import os
 
 import hypothesis

@@ -1,0 +1,61 @@
+"""How large does rounding make a gradient that should be zero, beside the largest of the network?
+
+Prints, for three parameters without effect and three types, the largest ratio seen, in units of the type's eps: the
+floor that AGD counts as zero must lie above it. Run: python benchmarks/rounding.py
+"""
+
+import torch
+from torch import nn
+
+from autogd import AGD, initialise_
+from autogd.optim.plan import rounding
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def convolutional(width):
+    return nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, 4, 3))
+
+
+def dense(width):
+    return nn.Sequential(nn.Linear(16, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 4))
+
+
+CASES = {
+    "bias before batch norm, dense": (dense, lambda m: (m[0].bias, slice(None)), (256, 16)),
+    "bias before batch norm, conv": (convolutional, lambda m: (m[0].bias, slice(None)), (32, 3, 16, 16)),
+    "key bias of attention": (Attention, lambda m: (m.attention.in_proj_bias, slice(64, 128)), (16, 32, 64)),
+}
+
+
+def largest_ratio(make, pick, shape, dtype, steps=100, width=64):
+    torch.manual_seed(0)
+    model = initialise_(make(width).to(dtype))
+    optimiser = AGD(model)
+    worst = 0.0
+    for _ in range(steps):
+        optimiser.zero_grad()
+        out = model(torch.randn(shape).to(dtype))
+        (out - torch.randn(out.shape).to(dtype)).float().square().mean().backward()
+        parameter, part = pick(model)
+        atoms = optimiser._atoms
+        duals = {p: a.scale * p.grad.double().norm() for p, a in atoms.items()}
+        noise = atoms[parameter].scale * parameter.grad.double()[part].norm() * atoms[parameter].parts
+        worst = max(worst, float(noise / max(duals.values())))
+        optimiser.step()
+    return worst / torch.finfo(dtype).eps
+
+
+if __name__ == "__main__":
+    for name, (make, pick, shape) in CASES.items():
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            floor = rounding(dtype) / torch.finfo(dtype).eps
+            seen = largest_ratio(make, pick, shape, dtype)
+            print(f"{name:32} {dtype!s:16} seen {seen:8.3f} eps, floor {floor:g} eps")

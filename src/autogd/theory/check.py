@@ -1,0 +1,103 @@
+"""Run every statement of the paper on many random draws, and say which hold."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autogd.theory.statements import STATEMENTS, Sides, Statement
+
+__all__ = ["Row", "check", "examine"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One statement, its worst draw, and the verdict.
+
+    Args:
+        statement: its name.
+        claim: what it says, short.
+        draws: how many were made.
+        left: the left side on the worst draw.
+        right: the right side there.
+        slack: right − left there; below zero it fails.
+        broken: on how many draws it failed.
+        expected: whether it should hold.
+        worst: the worst draw in words.
+        counterexample: the first draw that broke it, in words, if one did.
+    """
+
+    statement: str
+    claim: str
+    draws: int
+    left: float
+    right: float
+    slack: float
+    broken: int
+    expected: bool
+    worst: str
+    counterexample: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether no draw broke it."""
+        return self.broken == 0
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether it held if it should, and failed if it should."""
+        return self.holds == self.expected
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return asdict(self) | {"holds": self.holds, "as_expected": self.as_expected}
+
+
+def examine(statement: Statement, draws: int, seed: int = 0) -> Row:
+    """One statement on `draws` seeds from `seed` on (on its share of them, for claims about whole runs).
+
+    >>> from autogd.theory.statements.common import Sides
+    >>> row = examine(Statement("Small", "seed ≤ 2", lambda seed: Sides(seed, 2, f"seed {seed}")), draws=4)
+    >>> row.broken, row.worst, row.slack, row.counterexample
+    (1, 'seed 3', -1, 'seed 3: 3 > 2')
+    """
+    count = max(2, round(draws * statement.share))
+    seen: list[Sides] = [statement.observe(seed + i) for i in range(count)]
+    # not "left > right": a side that is no number breaks a statement too
+    broken = [sides for sides in seen if not sides.left <= sides.right]
+    worst = min(seen, key=lambda sides: sides.right - sides.left)
+    return Row(
+        statement=statement.name,
+        claim=statement.claim,
+        draws=count,
+        left=worst.left,
+        right=worst.right,
+        slack=worst.right - worst.left,
+        broken=len(broken),
+        expected=statement.holds,
+        worst=worst.drawn,
+        counterexample=_told(broken[0]) if broken else None,
+    )
+
+
+def check(
+    draws: int = 100,
+    seed: int = 0,
+    statements: Iterable[Statement] = STATEMENTS,
+    report: Callable[[Row], object] | None = None,
+) -> list[Row]:
+    """All statements, each a row of the table that `autogd check` prints; `report` hears of every row as it is done.
+
+    >>> rows = check(draws=2, statements=STATEMENTS[:2])
+    >>> [row.holds for row in rows]
+    [True, True]
+    """
+    rows = []
+    for statement in statements:
+        rows.append(examine(statement, draws, seed))
+        if report is not None:
+            report(rows[-1])
+    return rows
+
+
+def _told(sides: Sides) -> str:
+    return f"{sides.drawn}: {sides.left:.4g} > {sides.right:.4g}"

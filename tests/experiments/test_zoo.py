@@ -1,0 +1,55 @@
+"""Models that nobody here wrote: every parameter is understood, and the loss goes down."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs the extra 'bench'")
+pytest.importorskip("peft", reason="needs the extra 'bench'")
+
+from autogd import AGD, explain, initialise_
+from autogd.experiments.zoo import ZOO, specimen
+from autogd.experiments.zoo_race import descend
+
+pytestmark = pytest.mark.filterwarnings("default")  # other packages' own warnings are theirs to mend
+
+
+@pytest.mark.parametrize("start", ["own", "initialise_"])
+@pytest.mark.parametrize("name", ZOO)
+def test_every_parameter_is_covered_and_27_of_30_steps_lower_the_loss(name, start):
+    subject = specimen(name)
+    if start == "initialise_":
+        initialise_(subject.model)
+    explanation = explain(subject.model)
+    assert {row.parameter for row in explanation.rows} == {n for n, _ in subject.model.named_parameters()}
+    losses = descend(subject.loss, AGD(subject.model), 30)
+    assert sum(b < a for a, b in pairwise(losses)) >= 27
+    assert all(map(math.isfinite, losses))
+    assert all(torch.isfinite(p).all() for p in subject.model.parameters())
+
+
+def test_a_packed_projection_of_gpt2_is_three_matrices():
+    rows = {row.parameter: row.matrices for row in explain(specimen("GPT-2").model).rows}
+    assert rows["transformer.h.0.attn.c_attn.weight"] == "3 of 32 × 32"
+    assert rows["transformer.h.0.attn.c_attn.bias"] == "3 of 32 × 1"
+
+
+def test_a_low_rank_factor_that_is_zero_takes_its_size_from_the_product():
+    model = specimen("BERT + LoRA").model
+    for sizes in ("dimensional", "measured"):
+        optimiser = AGD(model, sizes=sizes)
+        zero = [p for n, p in model.named_parameters() if "lora_B" in n]
+        assert zero
+        assert not any(p.any() for p in zero)
+        # r = 4, alpha = 8: the package scales the product by 2, so B's unit is √(out/4)/2
+        for p in zero:
+            group = optimiser.param_groups[0]
+            p.grad = torch.zeros_like(p)
+            assert optimiser._atom(p, group).scale == pytest.approx(math.sqrt(p.shape[0] / 4) / 2)
+
+
+def test_an_architecture_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"Perceptron: the zoo has BERT, GPT-2"):
+        specimen("Perceptron")
