@@ -7,7 +7,7 @@ import hashlib
 
 import torch
 
-__all__ = ["derive", "generator"]
+__all__ = ["derive", "generator", "plant"]
 
 
 def derive(*place: int | str) -> int:
@@ -19,10 +19,24 @@ def derive(*place: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=8).digest(), "big") >> 1
 
 
-def generator(*place: int | str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator that starts from `derive(*place)`.
+def generator(*place: int | str) -> torch.Generator:
+    """A generator that starts from `derive(*place)`; on the CPU, so that every device is given the same numbers.
 
     >>> int(torch.randint(100, (), generator=generator(7))) == int(torch.randint(100, (), generator=generator(7)))
     True
     """
-    return torch.Generator(device).manual_seed(derive(*place))
+    return torch.Generator().manual_seed(derive(*place))
+
+
+def plant(device: torch.device, *place: int | str) -> None:
+    """Start torch's own generators, the CPU's and the device's, from `derive(*place)`.
+
+    >>> plant(torch.device("cpu"), 7); first = torch.rand(1)
+    >>> plant(torch.device("cpu"), 7); bool(torch.rand(1) == first)
+    True
+    """
+    # torch.manual_seed would do, but it looks for every kind of device there is, and a loop does this every step
+    seed = derive(*place)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

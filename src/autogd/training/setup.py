@@ -99,7 +99,7 @@ class Setup:
         else:
             # drawn for the whole batch, so that a sample's crop does not depend on how many processes there are
             inputs, labels = self.task.train.batch(indices)
-            generator = seeds.generator(self.config.seed, "augment", step, device=self.place.device)
+            generator = seeds.generator(self.config.seed, "augment", step)
             inputs = self.place.slice(self.task.augment(inputs, generator))
             labels = self.place.slice(labels)
         inputs, labels = self._ready(inputs), labels.to(self.place.device)

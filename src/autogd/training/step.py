@@ -21,7 +21,7 @@ def take_step(setup: Setup, ledger: Ledger, indices: Tensor, epoch: int, done: i
     """One step on one global batch; its loss, accuracy and sizes go to the ledger."""
     step = (epoch - 1) * setup.steps_per_epoch + done
     # for a network that draws numbers itself; each process has samples, and so draws, of its own
-    torch.manual_seed(seeds.derive(setup.config.seed, "step", step, setup.place.rank))
+    seeds.plant(setup.place.device, setup.config.seed, "step", step, setup.place.rank)
     setup.schedule(step)
     pieces = setup.train_batch(indices, step)
     calls = 0

@@ -30,16 +30,21 @@ class UpdateSize:
         self.place = place
         with torch.no_grad():
             self.before = [local(p).detach().clone() for p in self.weights]
+            self.sizes = _norms(self.before)
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The relative size of the update, on the device."""
+        """The relative size of the update, on the device; once, for the copy is used up."""
         if not self.weights:
             return torch.zeros((), device=self.place.device)
-        moved = torch._foreach_sub([local(p) for p in self.weights], self.before)
-        squares = torch.stack([torch.stack(torch._foreach_norm(list(x))) for x in (moved, self.before)]).square()
+        torch._foreach_sub_(self.before, [local(p) for p in self.weights])
+        norms = torch.stack([_norms(self.before), self.sizes])
         if self.spread:
-            squares = self.place.sum(squares)
-        change, size = squares.sqrt().unbind()
+            norms = self.place.sum(norms.square()).sqrt()
+        change, size = norms.unbind()
         known = size > 0
         return torch.where(known, change / size, 0).sum() / known.sum().clamp(min=1)
+
+
+def _norms(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm(tensors)) if tensors else torch.zeros(0)
