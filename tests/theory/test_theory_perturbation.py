@@ -13,6 +13,7 @@ from autogd.geometry.roles import read_roles
 from autogd.models import FCN
 from autogd.theory import perturbation_bound
 from autogd.theory.operations import LIPSCHITZ
+from autogd.theory.perturbation import Bound, normalise
 from autogd.theory.walk import UnboundedError
 
 
@@ -121,6 +122,63 @@ def test_a_normalised_network_keeps_to_its_bound_on_the_stated_domain(seed, size
     model = initialise_(normalised().double(), torch.Generator().manual_seed(seed))
     bound = perturbation_bound(model, x, smallest=smallest)
     assert float(delta.square().mean(1).sqrt().max()) <= bound.change(sizes) * (1 + 1e-9)
+
+
+class Numbers(nn.Module):
+    """One number at every place, all positive: nothing is lost anywhere, so every bound must be reached."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(1, 1, bias=False) for _ in range(3))
+        self.last = nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            for value, layer in enumerate((self.a, self.b, self.c), start=1):
+                layer.weight.fill_(value)
+            # the direction of what it is given, [x + 2·1·x/2, 3x]: the concatenation loses nothing either
+            self.last.weight.copy_(torch.tensor([[2.0, 3.0]]))
+
+    def forward(self, x):
+        h = x + self.b(torch.relu(self.a(x))) / 2
+        return self.last(torch.cat([h, self.c(x)], 1))
+
+
+def test_the_bound_on_numbers_is_reached():
+    model = Numbers().double()
+    x = torch.ones(1, 1, dtype=torch.float64)
+    bound = perturbation_bound(model, x)
+    assert bound.size == pytest.approx(model(x).item())
+    for sizes in ({"a": 0.3, "b": 0.2, "c": 0.0, "last": 0.0}, {"a": 0.0, "b": 0.0, "c": 0.0, "last": 0.4}):
+        moved = Numbers().double()
+        with torch.no_grad():
+            for name, size in sizes.items():
+                weight = moved.get_parameter(f"{name}.weight")
+                unit = math.sqrt(weight.shape[0] / weight.shape[1])
+                weight += size * unit * weight / weight.norm()
+        # of the last layer's input [2, 3] a change of the first number reaches 2/√13 of what the bound must allow
+        lost = 2 / math.sqrt(13) if sizes["a"] else 1.0
+        expected = (moved(x) - model(x)).item() / lost
+        found = bound.change({f"{name}.weight": size for name, size in sizes.items()})
+        assert found == pytest.approx(expected)
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(seed=st.integers(0, 2**16), smallest=st.floats(0.05, 2.0), epsilon=st.sampled_from([0.0, 1e-5, 0.3]))
+def test_normalisation_keeps_to_its_constant_and_reaches_it(seed, smallest, epsilon):
+    g = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(2, 12, generator=g, dtype=torch.float64)
+
+    def norm(v):
+        return v / (v.square().mean() + epsilon).sqrt()
+
+    # on the edge of the domain, and anywhere in it
+    a = a / a.square().mean().sqrt() * smallest
+    b = b / b.square().mean().sqrt() * smallest * (1 + 3 * torch.rand((), generator=g, dtype=torch.float64))
+    unit = Bound(1.0, lambda relative: torch.ones(1, dtype=torch.float64))
+    constant = normalise(12, smallest, epsilon)(unit).change(0.0)
+    assert float((norm(a) - norm(b)).norm()) <= constant * float((a - b).norm()) * (1 + 1e-9)
+    sideways = b - (a @ b) / (a @ a) * a
+    step = 1e-5 * smallest * sideways / sideways.norm()
+    assert float((norm(a + step) - norm(a)).norm()) >= 0.999 * constant * float(step.norm())
 
 
 def dense(layer, shape):

@@ -3,6 +3,7 @@
 usage: crashing.py RUN CRASH_STEP KILL_STEP
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from autogd.training import Run, step, train
 
 
 def main(path, crash_step, kill_step):
+    faulthandler.dump_traceback_later(100, exit=True)  # should it ever hang, say where
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     taken = 0

@@ -48,7 +48,7 @@ def start(run):
 
 def main(folder):
     torch.set_num_threads(1)
-    config = Config(depth=2, width=16, epochs=40, batch_size=128, optimiser="adam", checkpoint_seconds=0.0)
+    config = Config(depth=2, width=16, epochs=30, batch_size=128, optimiser="adam", checkpoint_seconds=0.0)
     # here, and not in a child, so that the children find imported what they need
     train(Run.create(dataclasses.replace(config, checkpoint_seconds=60.0), folder / "whole"))
     run = Run.create(config, folder / "killed")
@@ -58,7 +58,7 @@ def main(folder):
         newest = checkpoint.latest(run.checkpoints)
         seen.append(int(newest.name.split("-")[1]) if newest else 0)
         child, pipe = start(run)
-        for _ in range(moments.randint(1, 20)):
+        for _ in range(moments.randint(1, 14)):
             os.read(pipe, 1)
         time.sleep(moments.uniform(0, 0.02))  # about a step and its checkpoint
         os.kill(child, signal.SIGKILL)

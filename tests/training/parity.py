@@ -27,7 +27,7 @@ def measure(config, place, steps):
     epochs = -(-steps // setup.steps_per_epoch)
     batches = torch.cat([setup.order(epoch) for epoch in range(1, epochs + 1)])
     for step in range(steps):
-        take_step(setup, ledger, batches[step], 1, step)
+        take_step(setup, ledger, setup.train_batch(batches[step], step), batches[step], 1, step)
     rows = ledger.shared()
     found = {f"ledger {name}": rows[:, i] for i, name in enumerate(COLUMNS)}
     return {**found, **{name: whole(value) for name, value in setup.model.state_dict().items()}}

@@ -20,6 +20,22 @@ FIELDS = {
 }  # fmt: skip
 
 
+def first_step(setup, ledger):
+    indices = setup.order(1)[0]
+    take_step(setup, ledger, setup.train_batch(indices, 0), indices, 1, 0)
+
+
+def test_batches_made_ready_ahead_are_those_made_in_turn(small):
+    setup = Setup.build(small())
+    order = setup.order(2)
+    ahead = list(setup.batches(order, 2, 1))
+    assert len(ahead) == 3
+    for i, ((inputs, labels),) in enumerate(ahead, start=1):
+        ((wanted, wanted_labels),) = setup.train_batch(order[i], 4 + i)
+        assert torch.equal(inputs, wanted)
+        assert torch.equal(labels, wanted_labels)
+
+
 def test_a_run_is_a_folder_with_the_promised_files_and_fields(small, trained):
     run = trained(small())
     names = {path.name for path in run.path.iterdir()}
@@ -38,7 +54,7 @@ def test_the_recorded_numbers_are_those_of_a_loop_written_by_hand(small):
     order = setup.order(1)
     expected = {"objective": [], "accuracy": [], "learning_rate": [], "update_size": []}
     for i, indices in enumerate(order):
-        take_step(setup, ledger, indices, 1, i)
+        take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
 
         inputs, labels = twin.task.train.batch(indices)
         output = twin.model(twin.task.prepare(inputs))
@@ -83,13 +99,14 @@ def test_accumulated_pieces_give_the_step_of_the_whole_batch(small):
         setup = Setup.build(small(accumulate=pieces, precision="float64"))
         ledger = Ledger(setup.steps_per_epoch, setup.place)
         for i, indices in enumerate(setup.order(1)):
-            take_step(setup, ledger, indices, 1, i)
+            take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
         weights.append([p.detach().clone() for p in setup.model.parameters()])
     for one, four in zip(*weights, strict=True):
         torch.testing.assert_close(one, four, rtol=1e-12, atol=1e-14)
 
 
 def test_agd_starts_at_prescription_1_and_its_rivals_as_torch_draws_them(small):
+    @torch.no_grad()
     def largest(**settings):
         return float(torch.linalg.matrix_norm(Setup.build(small(**settings)).model.layers[0].weight, 2))
 
@@ -106,11 +123,24 @@ def test_the_cosine_schedule_runs_from_the_rate_to_nearly_zero(small, trained):
     assert lines[-1]["learning_rate_min"] == pytest.approx(0.5 * 0.5 * (1 + math.cos(math.pi * 11 / 12)))
 
 
+def test_a_compiled_network_trains_to_the_same_weights(small, trained, monkeypatch):
+    original, calls = torch.compile, []
+
+    def compile_without_a_compiler(model):
+        calls.append(model)
+        return original(model, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", compile_without_a_compiler)
+    plain, compiled = trained(small(epochs=1)), trained(small(epochs=1, compile=True))
+    assert len(calls) == 1
+    assert plain.metrics()[0]["objective"] == pytest.approx(compiled.metrics()[0]["objective"], rel=1e-6)
+
+
 def test_bf16_trains_and_keeps_float32_weights(small):
     setup = Setup.build(small(precision="bf16"))
     assert setup.output(setup.train_batch(torch.arange(4), 0)[0][0]).dtype == torch.bfloat16
     ledger = Ledger(setup.steps_per_epoch, setup.place)
-    take_step(setup, ledger, setup.order(1)[0], 1, 0)
+    first_step(setup, ledger)
     assert {p.dtype for p in setup.model.parameters()} == {torch.float32}
 
 
@@ -119,7 +149,7 @@ def test_averaged_weights_get_statistics_of_their_own_and_training_goes_on_where
     setup = Setup.build(small(model="resnet18", depth=None, width=4, batch_size=64, optimiser="schedulefree-adamw"))
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     for i, indices in enumerate(setup.order(1)[:3]):
-        take_step(setup, ledger, indices, 1, i)
+        take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
     norm = next(m for m in setup.model.modules() if isinstance(m, nn.BatchNorm2d))
     stale = norm.running_mean.clone()
     trained = [p.detach().clone() for p in setup.model.parameters()]
@@ -134,6 +164,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_the_batch_and_the_layer(s
     with pytest.raises(Diverged, match=r"step \d+ \(epoch 1, batch \d of 4, samples \d+, .*the loss is .*layers\.\d"):
         train(run)
     assert run.summary()["status"] == "diverged"
+    with pytest.raises(Diverged, match=r"layers\.\d"):
+        train(run)
 
 
 def test_a_gradient_that_agd_refuses_is_reported_with_its_step(small):
@@ -141,7 +173,7 @@ def test_a_gradient_that_agd_refuses_is_reported_with_its_step(small):
     setup.model.layers[1].weight.register_hook(lambda grad: grad * math.nan)
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     with pytest.raises(Diverged, match=r"step 1 .*layers\.1\.weight: its gradient is not finite"):
-        take_step(setup, ledger, setup.order(1)[0], 1, 0)
+        first_step(setup, ledger)
 
 
 def test_on_an_accelerator_a_bad_step_is_found_in_the_ledger(small):
@@ -206,5 +238,5 @@ def test_text_is_covered_once_an_epoch(tmp_path):
     setup = Setup.build(config)
     assert setup.steps_per_epoch == (len(setup.task.train) // 16) // 8
     ledger = Ledger(setup.steps_per_epoch, setup.place)
-    take_step(setup, ledger, setup.order(1)[0], 1, 0)
+    first_step(setup, ledger)
     assert evaluate(setup)["test_objective"] == pytest.approx(math.log(setup.task.classes), rel=0.5)

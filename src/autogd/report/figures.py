@@ -36,7 +36,7 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
         axes = figure.add_subplot(down, across, i + 1)
         axes.set_title(_TITLES[panel], fontsize=9)
         axes.set_xlabel("epoch", fontsize=8)
-        axes.tick_params(labelsize=8)
+        axes.tick_params(which="both", labelsize=8)
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for number, group in enumerate(groups):

@@ -269,4 +269,4 @@ def _example(model: nn.Module) -> Tensor:
             if isinstance(module, nn.Linear):
                 return torch.zeros(1, module.in_features).to(module.weight)
             break
-    raise ValueError(f"{type(model).__name__}: the first layer is not nn.Linear; pass a batch as example=")
+    raise ValueError(f"{type(model).__name__}: the first layer is not nn.Linear; call perturbation_bound(model, batch)")

@@ -98,7 +98,7 @@ def session(device: str = "auto") -> Iterator[Place]:
     try:
         yield Place(dist.get_rank(), dist.get_world_size(), found) if joined or start else Place(device=found)
     except (dist.DistBackendError, dist.DistNetworkError, RuntimeError) as error:
-        if not (joined or start) or "onnection" not in str(error):
+        if not (joined or start) or not any(sign in str(error) for sign in ("onnection", "imed out", "imeout")):
             raise
         detail = str(error).split("] ", 1)[-1].split(". ")[0]
         raise ConnectionError(

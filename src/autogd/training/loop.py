@@ -53,6 +53,11 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     >>> summary["status"], summary["epochs"]
     ('finished', 2)
     """
+    over = run.summary()
+    if over is not None:  # what is written is not written again
+        if over["status"] == "diverged":
+            raise Diverged(over["error"])
+        return over
     config = config or run.config()
     with distributed.session(config.device) as place, listening() as request:
         first = place.rank == 0
@@ -75,8 +80,8 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
                 setup.task.set_epoch(epoch)
                 order = setup.order(epoch)
                 started = time.monotonic()
-                while done < per_epoch:
-                    take_step(setup, ledger, order[done], epoch, done)
+                for pieces in setup.batches(order, epoch, done) if done < per_epoch else ():
+                    take_step(setup, ledger, pieces, order[done], epoch, done)
                     done += 1
                     for watch in watches:
                         watch.step((epoch - 1) * per_epoch + done)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +21,7 @@ __all__ = ["Setup", "objective"]
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
 
+Batch = list[tuple[Tensor, Tensor]]
 Objective = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -93,7 +95,7 @@ class Setup:
         shuffled = torch.randperm(len(self.task.train), generator=seeds.generator(self.config.seed, "order", epoch))
         return shuffled[: self.steps_per_epoch * self.batch_size].view(self.steps_per_epoch, self.batch_size)
 
-    def train_batch(self, indices: Tensor, step: int) -> list[tuple[Tensor, Tensor]]:
+    def train_batch(self, indices: Tensor, step: int) -> Batch:
         """This process's slice of a global batch, in the pieces that it is to be accumulated from."""
         mine = self.place.slice(indices)
         if self.task.augment is None:
@@ -107,6 +109,17 @@ class Setup:
         inputs, labels = self._ready(inputs), labels.to(self.place.device)
         pieces = self.config.accumulate
         return list(zip(inputs.chunk(pieces), labels.chunk(pieces), strict=True))
+
+    def batches(self, order: Tensor, epoch: int, done: int) -> Iterator[Batch]:
+        """The rest of an epoch's batches; a thread makes the next one ready while the network works on this one."""
+        first = (epoch - 1) * self.steps_per_epoch
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(self.train_batch, order[done], first + done)
+            for following in range(done + 1, len(order) + 1):
+                pieces = waiting.result()
+                if following < len(order):
+                    waiting = pool.submit(self.train_batch, order[following], first + following)
+                yield pieces
 
     def test_indices(self) -> Tensor:
         """Every sample of the test set once; of a text, windows side by side."""

@@ -9,7 +9,7 @@ from autogd import baselines
 from autogd.training import distributed, seeds
 from autogd.training.finite import Diverged, first_bad_layer
 from autogd.training.ledger import Ledger
-from autogd.training.setup import Setup
+from autogd.training.setup import Batch, Setup
 from autogd.training.update_size import UpdateSize
 
 __all__ = ["MEASURED_STEPS", "refuse_non_finite", "take_step"]
@@ -17,13 +17,12 @@ __all__ = ["MEASURED_STEPS", "refuse_non_finite", "take_step"]
 MEASURED_STEPS = 32  # an epoch's steps on which the update size is measured
 
 
-def take_step(setup: Setup, ledger: Ledger, indices: Tensor, epoch: int, done: int) -> None:
+def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoch: int, done: int) -> None:
     """One step on one global batch; its loss, accuracy and sizes go to the ledger."""
     step = (epoch - 1) * setup.steps_per_epoch + done
     # for a network that draws numbers itself; each process has samples, and so draws, of its own
     seeds.plant(setup.place.device, setup.config.seed, "step", step, setup.place.rank)
     setup.schedule(step)
-    pieces = setup.train_batch(indices, step)
     calls = 0
 
     def closure() -> Tensor:
