@@ -140,7 +140,7 @@ def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
     if shown.table:
         head, *rows = shown.table
         parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
-    write_whole(folder / f"{name}.md", "\n\n".join(parts) + "\n")
+    write_whole(folder / f"{name}.txt", "\n\n".join(parts) + "\n")
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -160,7 +160,7 @@ def _tell(name: str, shown: Shown, folder: Path) -> None:
     for claim in shown.claims:
         table.add_row(claim.statement, claim.paper, claim.ours, claim.verdict)
     console.print(table)
-    print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.md")
+    print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.txt")
 
 
 def _figure(name: str, shown: Shown, folder: Path) -> str | None:

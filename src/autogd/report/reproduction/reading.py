@@ -82,7 +82,7 @@ def point(run: Run, what: str = "test_accuracy") -> str:
 def budget(config: Config, **leave: Any) -> str:
     """A run's task and budget in words; what is named in `leave` is said elsewhere, or differs between runs.
 
-    >>> budget(Config(depth=8, width=256, epochs=5, data="cifar10", limit=12800).resolved())
+    >>> budget(Config(depth=8, width=256, epochs=5, data="cifar10", limit=12800, loss="mse"))
     'FCN depth 8, width 256; CIFAR-10, 5 epochs of 12,800 of its 50,000 samples; batch 128'
     """
     kind = _NETS.get(config.model or "", "FCN")

@@ -9,6 +9,7 @@ from autogd.report.reproduction.reading import Runs, best, budget, final, over_g
 
 __all__ = ["claims", "draw", "grid_panel"]
 
+CEILING = 1.1  # an objective above that of a network that says nothing is drawn here, however high
 MARGIN = 0.20  # points of train accuracy that tell training from failing
 
 
@@ -45,7 +46,7 @@ def grid_panel(axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what
     >>> grid_panel(empty(2, 2, "", "").subplots(), {}, "showcase/resnet18", ("adam",))
     """
     kinds = {"accuracy": (("train_accuracy", "-"), ("test_accuracy", ":")), "objective": (("objective", "-"),)}[what]
-    factor = 100 if what == "accuracy" else 1
+    factor, ceiling = (100.0, 100.0) if what == "accuracy" else (1.0, CEILING)
     titles = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
     if f"{prefix}-agd" in runs:
         for name, style in kinds:
@@ -54,7 +55,7 @@ def grid_panel(axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what
     for rival in rivals:
         grid = over_grid(runs, f"{prefix}-{rival}")
         for name, style in kinds:
-            values = [factor * final(run, name) for run in grid.values()]
+            values = [min(factor * final(run, name), ceiling) for run in grid.values()]
             label = titles[rival] if style == "-" else None
             axes.plot(list(grid), values, color=COLOURS[rival], ls=style, marker="o", ms=3.5, lw=1.6, label=label)
     axes.set_xscale("log")

@@ -26,13 +26,12 @@ def draw(runs: Runs, scale: Scale) -> Any:
         band(size, run, "update_size", COLOURS[name], label)
     size.set_yscale("log")
     grid_panel(grid, runs, PREFIX, tuple(RIVALS), "objective")
-    grid.set_ylim(top=1.1)
     grid.axvline(1e-4, color=COLOURS["adam"], lw=0.8, ls=(0, (6, 3)), label="the paper's best Adam")
     grid.axvline(1e-1, color=COLOURS["sgd"], lw=0.8, ls=(0, (6, 3)), label="the paper's best SGD")
     dress(objective, "training objective", y="objective")
     dress(correct, "accuracy: train solid, test dotted", y="accuracy (%)")
     dress(size, "relative update size: mean, min to max", y="‖ΔW‖/‖W‖, mean over layers")
-    dress(grid, "the grids: objective after the last epoch", x="learning rate", y="objective")
+    dress(grid, "the grids: objective of the last epoch (1.1: or above)", x="learning rate", y="objective")
     return figure
 
 
@@ -48,7 +47,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     ):
         pair = best(runs, f"{PREFIX}-{name}")
         grid = over_grid(runs, f"{PREFIX}-{name}")
-        words = ", ".join(f"{final(run, 'objective'):.3f} at {each:g}" for each, run in grid.items())
+        words = ", ".join(f"{_short(final(run, 'objective'))} at {each:g}" for each, run in grid.items())
         ours = f"{pair[0]:g} (objective: {words})" if pair else "every rate diverged"
         good = pair is not None and pair[0] == rate
         found.append(
@@ -67,6 +66,10 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
         )
     )
     return found
+
+
+def _short(objective: float) -> str:
+    return f"{objective:.3f}" if objective < 100 else f"{objective:.0e}"
 
 
 def _contenders(runs: Runs) -> list[tuple[str, str, Run]]:
