@@ -136,7 +136,7 @@ def _ending(run: Run) -> str:
 def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
     if shown.figure is not None:
         write_whole(folder / f"{name}.png", shown.figure)
-    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}")]
+    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort)]
     if shown.table:
         head, *rows = shown.table
         parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
@@ -168,4 +168,5 @@ def _figure(name: str, shown: Shown, folder: Path) -> str | None:
 
 
 def _plain(shown: Shown) -> dict[str, Any]:
-    return {"table": shown.table, "claims": [asdict(claim) for claim in shown.claims]}
+    claims = [asdict(claim) for claim in shown.claims]
+    return {"table": shown.table, "claims": claims, "runs": shown.runs, "seconds": shown.seconds}

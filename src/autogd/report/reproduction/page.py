@@ -44,11 +44,18 @@ _CLAIMS: dict[str, Callable[[Runs, Scale], list[Claim]]] = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What an experiment came to: a PNG, a table with its head first, where it has them, and its claims."""
+    """What an experiment came to: a PNG, a table with its head first, where it has them, its claims, its effort."""
 
     figure: bytes | None
     table: list[tuple[str, ...]]
     claims: list[Claim]
+    runs: int
+    seconds: float
+
+    @property
+    def effort(self) -> str:
+        """How many runs, and how long they trained, in words; nothing where there were none."""
+        return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
 
 
 def show(name: str, scale: Scale, folder: Path) -> Shown:
@@ -69,4 +76,5 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
         table = [optimisers_table.HEAD, *optimisers_table.rows(runs)]
     elif name == "theories-table":
         table = [theories_table.HEAD, *theories_table.rows()]
-    return Shown(figure, table, _CLAIMS[name](runs, scale))
+    seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
+    return Shown(figure, table, _CLAIMS[name](runs, scale), len(runs), seconds)
