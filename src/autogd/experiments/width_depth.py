@@ -47,7 +47,7 @@ def phases(scale: Scale) -> dict[str, Config]:
     """
     task = {
         "smoke": published(data="digits", depth=4, width=128, epochs=60, limit=256),
-        "laptop": published(depth=4, width=512, epochs=150, limit=1280, augment=False),
+        "laptop": published(depth=4, width=512, epochs=120, limit=5120, augment=False),
         "paper": published(depth=8, width=2048, epochs=500, augment=False),
     }[scale]
     return {"width-depth/phases": task}

@@ -40,7 +40,7 @@ def draw(runs: Runs, scale: Scale) -> Any:
         other.spines["top"].set_visible(False)
         if i == 3:
             other.set_ylabel("objective", fontsize=8)
-        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False)
+        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=50)
         handles = [
             h + o for h, o in zip(top.get_legend_handles_labels(), other.get_legend_handles_labels(), strict=True)
         ]

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from typing import Any
 
 from autogd.training import Run
@@ -25,8 +26,8 @@ def empty(across: float, down: float, title: str, caption: str) -> Any:
     return figure
 
 
-def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True) -> None:
-    """Title, labels, grid and legend of a panel.
+def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True, wrap: int = 64) -> None:
+    """Title, in lines of at most `wrap` letters, labels, grid and legend of a panel.
 
     >>> axes = empty(2, 2, "", "").subplots()
     >>> dress(axes, "a panel", y="objective")
@@ -35,7 +36,9 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
     """
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(title, fontsize=9)
+    axes.set_title(
+        "\n".join(textwrap.fill(part, wrap, break_on_hyphens=False) for part in title.split("\n")), fontsize=9
+    )
     if x == "epoch":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(x, fontsize=8)
@@ -92,8 +95,11 @@ def mark(axes: Any, value: float, text: str, colour: str = "black", above: bool 
     'paper 65.5%'
     """
     axes.axhline(value, color=colour, lw=0.8, ls=(0, (6, 3)), alpha=0.8)
-    place = {"ha": "right", "va": "bottom" if above else "top"}
-    axes.text(0.99, value, text, transform=axes.get_yaxis_transform(), color=colour, fontsize=7, **place)
+    place = {"xytext": (0, 2 if above else -3), "textcoords": "offset points", "ha": "right"}
+    across = axes.get_yaxis_transform()  # x as a share of the panel, y as a value
+    axes.annotate(
+        text, (0.99, value), xycoords=across, color=colour, fontsize=7, va="bottom" if above else "top", **place
+    )
 
 
 def picture(figure: Any) -> bytes:

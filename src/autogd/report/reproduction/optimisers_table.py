@@ -12,6 +12,7 @@ from autogd.report.reproduction.reading import Runs, best, final, over_grid
 __all__ = ["HEAD", "claims", "draw", "rows"]
 
 HEAD = ("optimiser", "settings needed", "width scaling", "depth scaling", "schedule", "bytes per weight", "× weights")
+TRAINS = 0.95  # a network that says nothing has an objective of 1
 STARTS = {"dimensional": "AGD's start", "torch": "torch's start"}
 
 
@@ -102,19 +103,25 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     return found
 
 
+def _best(runs: Runs, optimiser: str, shape: str) -> float | None:
+    """The best rate; None where no rate of the grid trains at all."""
+    pair = best(runs, f"optimisers-table/{shape}-{optimiser}")
+    return pair[0] if pair and final(pair[1], "objective") < TRAINS else None
+
+
 def _steady(runs: Runs, optimiser: str, shape: str) -> bool:
-    a, b = (best(runs, f"optimisers-table/{name}-{optimiser}") for name in ("base", shape))
-    return a is not None and b is not None and a[0] == b[0]
+    rate = _best(runs, optimiser, "base")
+    return rate is not None and rate == _best(runs, optimiser, shape)
 
 
 def _moves(runs: Runs, optimiser: str, shape: str) -> str:
     """Where the best rate goes from the base network to another."""
     if not baselines.entry(optimiser).rated:
         return "nothing to scale"
-    a, b = (best(runs, f"optimisers-table/{name}-{optimiser}") for name in ("base", shape))
+    a, b = (_best(runs, optimiser, name) for name in ("base", shape))
     if a is None or b is None:
-        return "not measured"
-    return f"best rate {a[0]:g} → {b[0]:g}" if a[0] != b[0] else f"best rate stays {a[0]:g}"
+        return "no rate of the grid trains" if a is None else f"best rate {a:g} → none of the grid trains"
+    return f"best rate {a:g} → {b:g}" if a != b else f"best rate stays {a:g}"
 
 
 def _sizes(shape: str) -> str:

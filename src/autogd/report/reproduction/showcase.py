@@ -28,7 +28,7 @@ def draw(runs: Runs, scale: Scale) -> Any:
     left.set_ylim(bottom=0)
     dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32"), y="accuracy (%)")
     grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"))
-    said = "(b) ResNet-18 after the last epoch: train solid, test dotted"
+    said = "(b) ResNet-18, last epoch (the paper's AGD: 91.2%, Adam 92.9%)"
     dress(middle, f"{said}\n{_said(runs, 'resnet18')}", x="learning rate", y="accuracy (%)")
     for name, label in {"agd": "AGD", "sgd-0.1": "SGD 0.1"}.items():
         key = f"showcase/resnet50-{name}"

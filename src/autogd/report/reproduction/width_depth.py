@@ -48,7 +48,7 @@ def grid(runs: Runs) -> dict[tuple[int, int], Run]:
 
 
 def phases(run: Run) -> dict[str, float] | None:
-    """η in the first epoch, at its lowest before its top, there and at the end; and train accuracies.
+    """η in the first epoch, at its lowest before its top, there and at the end; train accuracies; speeds.
 
     The first epochs may dip, as the paper shows for batch sizes; the slow rise begins after that.
 
@@ -60,8 +60,13 @@ def phases(run: Run) -> dict[str, float] | None:
     if not rows:
         return None
     top = max(rows, key=lambda row: row["learning_rate_mean"])
-    low = min(rows[: rows.index(top) + 1], key=lambda row: row["learning_rate_mean"])
+    at = rows.index(top)
+    low = min(rows[: at + 1], key=lambda row: row["learning_rate_mean"])
+    below = [row["epoch"] for row in rows[:at] if row["learning_rate_mean"] <= top["learning_rate_mean"] / 2]
+    after = [row["epoch"] for row in rows[at:] if row["learning_rate_mean"] <= top["learning_rate_mean"] / 2]
     return {
+        "rise": top["epoch"] - max(below, default=math.nan),
+        "fall": min(after, default=math.nan) - top["epoch"],
         "start": rows[0]["learning_rate_mean"],
         "low": low["learning_rate_mean"],
         "low_epoch": low["epoch"],
@@ -123,6 +128,8 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     seen = phases(runs[PHASES])
     if seen:
         rises, falls = seen["top"] > 1.2 * seen["low"], seen["end"] < 0.5 * seen["top"]
+        dipped = f"{seen['low']:.3f} in epoch {seen['low_epoch']:.0f}, " if seen["low_epoch"] > 1 else ""
+        full = rises and falls and seen["fall"] < seen["rise"] and seen["end_accuracy"] > 0.99
         known = (
             f"train accuracy passes 99% in epoch {seen['known']:.0f}" if seen["known"] == seen["known"] else "never 99%"
         )
@@ -130,15 +137,20 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
             Claim(
                 "two phases: η rises slowly, then falls fast as train accuracy nears 100%",
                 "seen on large networks",
-                f"η {seen['start']:.3f} in epoch 1, {seen['low']:.3f} in epoch {seen['low_epoch']:.0f}, "
+                f"η {seen['start']:.3f} in epoch 1, {dipped}"
                 f"{seen['top']:.3f} in epoch {seen['epoch']:.0f} (train accuracy "
                 f"{percent(seen['top_accuracy'])}), {seen['end']:.3f} at the end "
-                f"({percent(seen['end_accuracy'])}); {known}",
-                verdict(rises and falls and seen["end_accuracy"] > 0.99, rises or falls, small),
+                f"({percent(seen['end_accuracy'])}); {known}; its last doubling: {_epochs(seen['rise'])}, "
+                f"its first halving: {_epochs(seen['fall'])}",
+                verdict(full, rises or falls, small),
                 budget(runs[PHASES].config()),
             )
         )
     return found
+
+
+def _epochs(count: float) -> str:
+    return "never" if math.isnan(count) else f"{count:.0f} epochs"
 
 
 def _table(axes: Any, cells: dict[tuple[int, int], Run], what: str) -> None:
@@ -171,7 +183,7 @@ def _phases(axes: Any, run: Run) -> None:
         if seen and seen["known"] == seen["known"]:
             each.axvline(seen["known"], color="black", lw=0.8, ls=(0, (6, 3)), label="train accuracy 99%")
     head, _, tail = budget(run.config()).partition("; ")
-    dress(rate, f"the two phases: learning rate η\n{head}; {tail.partition(';')[0]}", y="η: mean, min to max")
+    dress(rate, f"the two phases: learning rate η\n{head}\n{tail.partition(';')[0]}", y="η: mean, min to max")
     objective.set_yscale("log")
     dress(objective, "the two phases: objective", y="objective")
     dress(correct, "the two phases: accuracy", y="accuracy (%)")
