@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.roles import read_roles
-from autogd.optim import AGD
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["OPTIMISERS", "PAPER_GRID", "Entry", "Optimiser", "averaged", "build", "entry", "learning_rate"]
 
@@ -239,6 +239,7 @@ def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
 
 OPTIMISERS: dict[str, Entry] = {
     "agd": Entry(lambda model, lr: AGD(model), start="dimensional", rated=False, shards=True),
+    "agd-stochastic": Entry(lambda model, lr: StochasticAGD(model), start="dimensional", rated=False),
     "adam": Entry(_torch(torch.optim.Adam), shards=True),
     "adamw": Entry(_torch(torch.optim.AdamW), shards=True),
     "sgd": Entry(_torch(torch.optim.SGD, momentum=0.9), shards=True),

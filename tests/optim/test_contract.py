@@ -1,4 +1,4 @@
-"""What every torch optimiser does: AGD and torch's own SGD are held to one list."""
+"""What every torch optimiser does: ours and torch's own SGD are held to one list."""
 
 import copy
 import io
@@ -8,12 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD
+from autogd import AGD, StochasticAGD
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*told from shape alone")
-BOTH = pytest.mark.parametrize(
-    "make", [AGD, lambda p, **kw: torch.optim.SGD(p, **{"lr": 0.01, **kw})], ids=["AGD", "SGD"]
-)
+
+
+def sgd(params, **settings):
+    return torch.optim.SGD(params, **{"lr": 0.01, **settings})
+
+
+EACH = pytest.mark.parametrize("make", [AGD, StochasticAGD, sgd], ids=["AGD", "StochasticAGD", "SGD"])
 
 
 def network():
@@ -39,7 +43,7 @@ def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-@BOTH
+@EACH
 def test_a_step_lowers_the_loss(make):
     model = network()
     optimiser = make(model.parameters())
@@ -48,7 +52,7 @@ def test_a_step_lowers_the_loss(make):
     assert backward(model) < before
 
 
-@BOTH
+@EACH
 def test_the_closure_is_called_with_gradients_on_and_its_loss_returned(make):
     model = network()
     optimiser = make(model.parameters())
@@ -57,7 +61,7 @@ def test_the_closure_is_called_with_gradients_on_and_its_loss_returned(make):
     assert optimiser.step() is None
 
 
-@BOTH
+@EACH
 def test_groups_are_added_and_trained(make):
     model = network()
     optimiser = make(model[0].parameters())
@@ -69,7 +73,7 @@ def test_groups_are_added_and_trained(make):
     assert not any(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
 
 
-@BOTH
+@EACH
 def test_a_group_s_rate_multiplies_its_step(make):
     steps = []
     for lr in (1.0, 0.25):
@@ -83,7 +87,7 @@ def test_a_group_s_rate_multiplies_its_step(make):
     assert torch.allclose(0.25 * steps[0][1], steps[1][1], atol=1e-7)
 
 
-@BOTH
+@EACH
 def test_step_and_state_dict_hooks_fire_in_order(make):
     model = network()
     optimiser = make(model.parameters())
@@ -100,7 +104,7 @@ def test_step_and_state_dict_hooks_fire_in_order(make):
     assert heard == ["before step", "after step", "before state", "after state", "before load", "after load"]
 
 
-@BOTH
+@EACH
 def test_the_state_dict_round_trips_through_a_file_to_bit_equal_training(make):
     model = network()
     optimiser = make(model.parameters(), weight_decay=0.1)
@@ -125,7 +129,7 @@ def test_the_state_dict_round_trips_through_a_file_to_bit_equal_training(make):
     assert same(weights(model), weights(other))
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("schedule", ["LambdaLR", "CosineAnnealingLR", "OneCycleLR", "ReduceLROnPlateau"])
 def test_schedulers_drive_the_rate(make, schedule):
     model = network()
@@ -144,7 +148,7 @@ def test_schedulers_drive_the_rate(make, schedule):
     assert optimiser.param_groups[0]["lr"] != start
 
 
-@BOTH
+@EACH
 def test_a_frozen_parameter_and_one_without_a_gradient_do_not_move(make):
     model = network()
     model[0].weight.requires_grad_(False)
@@ -160,7 +164,7 @@ def test_a_frozen_parameter_and_one_without_a_gradient_do_not_move(make):
     assert same(after, weights(model))
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize(
     "clone", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["deepcopy", "pickle"]
 )
@@ -179,7 +183,7 @@ def test_a_copy_of_model_and_optimiser_trains_alike_and_apart(make, clone):
     assert not same(weights(model), weights(twin))
 
 
-@BOTH
+@EACH
 def test_a_model_moved_to_another_type_goes_on_training(make):
     model = network()
     optimiser = make(model.parameters())
@@ -192,7 +196,7 @@ def test_a_model_moved_to_another_type_goes_on_training(make):
         assert not same(before, weights(model))
 
 
-@BOTH
+@EACH
 @pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator here to move to")
 def test_a_model_moved_to_another_device_goes_on_training(make):
     model = network()
@@ -205,7 +209,7 @@ def test_a_model_moved_to_another_device_goes_on_training(make):
         assert not same(before, weights(model))
 
 
-@BOTH
+@EACH
 def test_a_step_on_meta_tensors_looks_at_no_number(make):
     model = network().to("meta")
     optimiser = make(model.parameters())
@@ -215,7 +219,7 @@ def test_a_step_on_meta_tensors_looks_at_no_number(make):
     assert all(p.device.type == "meta" for p in model.parameters())
 
 
-@BOTH
+@EACH
 def test_named_parameters_are_accepted(make):
     model = network()
     optimiser = make(model.named_parameters())
@@ -224,7 +228,7 @@ def test_named_parameters_are_accepted(make):
     optimiser.step()
 
 
-@BOTH
+@EACH
 def test_maximize_climbs(make):
     model = network()
     optimiser = make(model.parameters(), maximize=True)
@@ -233,7 +237,7 @@ def test_maximize_climbs(make):
     assert backward(model) > before
 
 
-@BOTH
+@EACH
 def test_gradients_accumulate_until_zeroed(make):
     model, other = network(), network()
     optimiser, second = make(model.parameters()), make(other.parameters())
@@ -247,7 +251,7 @@ def test_gradients_accumulate_until_zeroed(make):
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(model), weights(other), strict=True))
 
 
-@BOTH
+@EACH
 def test_the_grad_scaler_skips_a_step_whose_gradients_overflowed(make):
     model = network()
     optimiser = make(model.parameters())
@@ -264,7 +268,7 @@ def test_the_grad_scaler_skips_a_step_whose_gradients_overflowed(make):
     assert not same(before, weights(model))
 
 
-@BOTH
+@EACH
 def test_tied_weights_are_moved_once(make):
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight
@@ -274,10 +278,10 @@ def test_tied_weights_are_moved_once(make):
     optimiser.step()
     moved = model[0].weight.detach() - before
     assert len(optimiser.param_groups[0]["params"]) == 1
-    assert torch.allclose(moved / moved.norm(), -grad / grad.norm(), atol=1e-5)
+    assert (moved * grad).sum() < -0.5 * moved.norm() * grad.norm()
 
 
-@BOTH
+@EACH
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own compiler, on first use
 def test_a_compiled_step_equals_the_plain_one_and_compiles_once(make):
     model, other = network(), network()
@@ -296,7 +300,7 @@ def test_a_compiled_step_equals_the_plain_one_and_compiles_once(make):
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(model), weights(other), strict=True))
 
 
-@BOTH
+@EACH
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own compiler, on first use
 def test_a_compiled_model_trains(make):
     model = network()

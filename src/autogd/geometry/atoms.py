@@ -106,6 +106,12 @@ class Atom:
         order = (*self.grid, *self.rows, *self.columns)
         return self.cut(tensor).permute(order).reshape(self.parts, self.fan_out, self.fan_in)
 
+    def join(self, matrices: Tensor) -> Tensor:
+        """The batch that `matrices` gives, in the shape that `cut` gives."""
+        order = (*self.grid, *self.rows, *self.columns)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return matrices.reshape([self.shape[i] for i in order]).permute(back)
+
 
 Rule = Callable[[Tensor, nn.Module | None], Atom]
 """What the catalogue holds: a parameter and the module that owns it give an atom."""

@@ -1,6 +1,5 @@
 """Put every atom at its target size."""
 
-import math
 from typing import Any, TypeVar
 
 import torch
@@ -68,8 +67,4 @@ def _start(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> 
         return
     dtype = accumulation_dtype(parameter.dtype)
     fresh = semi_orthogonal(atom.parts, atom.fan_out, atom.fan_in, dtype, generator) * atom.scale
-    order = (*atom.grid, *atom.rows, *atom.columns)
-    shaped = fresh.reshape([atom.shape[i] for i in order])
-    back = sorted(range(len(order)), key=order.__getitem__)
-    assert math.prod(shaped.shape) == parameter.numel()
-    atom.cut(parameter).copy_(shaped.permute(back))
+    atom.cut(parameter).copy_(atom.join(fresh))

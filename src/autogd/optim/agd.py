@@ -15,7 +15,7 @@ from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
 from autogd.optim.paths import choose_path
-from autogd.optim.plan import Plan, Solution, make_plan, solve
+from autogd.optim.plan import Plan, make_plan, solve
 
 __all__ = ["AGD"]
 
@@ -118,7 +118,7 @@ class AGD(Optimizer):
 
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
         if plan.looks:
-            self._refuse_non_finite(solution, plan, grads)
+            self._refuse_non_finite(solution.finite, plan, grads)
         if any(group["weight_decay"] for group in plan.groups):
             decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
             path.shrink(1 - solution.learning_rate / plan.depth * plan.weights * decay, plan)
@@ -157,9 +157,9 @@ class AGD(Optimizer):
                 return replace(atom, scale=size)
         return atom
 
-    def _refuse_non_finite(self, solution: Solution, plan: Plan, grads: list[Tensor]) -> None:
+    def _refuse_non_finite(self, finite: Tensor, plan: Plan, grads: list[Tensor]) -> None:
         """On the CPU, where looking is free: raise before any weight is touched."""
-        if solution.finite:
+        if finite:
             return
         for parameter, grad in zip(plan.parameters, grads, strict=True):
             numbers: Any = grad._values() if grad.is_sparse else grad

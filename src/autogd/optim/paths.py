@@ -14,7 +14,7 @@ from autogd.geometry.norms import frobenius
 from autogd.geometry.shards import Slice
 from autogd.optim.plan import Plan
 
-__all__ = ["MultiTensor", "Path", "Readable", "Sharded", "choose_path"]
+__all__ = ["MultiTensor", "Path", "Readable", "Sharded", "choose_path", "over_parts"]
 
 
 class Path(Protocol):
@@ -59,7 +59,7 @@ class Readable:
                 update = grad._values() * c[rows].unsqueeze(1)
                 parameter.index_add_(0, rows, _masked(update, finite).to(parameter.dtype))
             else:
-                atom.cut(parameter).add_(_masked(atom.cut(grad) * _over_parts(c, atom), finite))
+                atom.cut(parameter).add_(_masked(atom.cut(grad) * over_parts(c, atom), finite))
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
         """Multiply every tensor by its factor."""
@@ -85,7 +85,7 @@ class MultiTensor:
             # zero times a gradient that is not finite is not zero: mask the gradient itself, one tensor at a time
             return Readable().apply(grads, coefficients, plan, finite)
         each = zip(plan.parameters, grads, plan.atoms, coefficients.split(plan.sizes), strict=True)
-        cut = [(atom.cut(p), atom.cut(grad), _over_parts(c, atom)) for p, grad, atom, c in each]
+        cut = [(atom.cut(p), atom.cut(grad), over_parts(c, atom)) for p, grad, atom, c in each]
         torch._foreach_addcmul_(*(list(column) for column in zip(*cut, strict=True)))
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
@@ -118,7 +118,7 @@ class Sharded:
         for parameter, grad, atom, c in zip(plan.parameters, grads, plan.atoms, each, strict=True):
             place, mine, slope = _slice(grad), _local(parameter), _local(grad)
             if place is None:
-                atom.cut(mine).add_(_masked(atom.cut(slope) * _over_parts(c, atom), finite))
+                atom.cut(mine).add_(_masked(atom.cut(slope) * over_parts(c, atom), finite))
             else:
                 place.cut(mine, atom).add_(_masked(place.cut(slope, atom) * place.spread(c, atom), finite))
 
@@ -128,7 +128,7 @@ class Sharded:
             _local(parameter).mul_(factor)
 
 
-def _over_parts(values: Tensor, atom: Atom) -> Tensor:
+def over_parts(values: Tensor, atom: Atom) -> Tensor:
     """One number a part, shaped to multiply the cut tensor."""
     return values.view([1 if i in atom.inner else n for i, n in enumerate(atom.shape)] if atom.parts > 1 else [])
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autogd.geometry.atoms import Atom
 
-__all__ = ["Plan", "Solution", "make_plan", "rounding", "solve"]
+__all__ = ["Plan", "Solution", "audible", "make_plan", "rounding", "solve"]
 
 
 def rounding(dtype: torch.dtype) -> float:
@@ -32,6 +32,7 @@ class Plan:
     atoms: list[Atom]
     groups: list[dict[str, Any]]
     group_of: Tensor  # the index of each tensor's group
+    own: list[dict[str, Any]]  # each tensor's group
     depth: float
     sizes: list[int]  # parts of each tensor
     whole: int  # how many tensors have one part
@@ -90,6 +91,7 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
         parameters=parameters,
         atoms=atoms,
         groups=groups,
+        own=[group for _, _, group in entries],
         group_of=torch.tensor([next(i for i, g in enumerate(groups) if g is group) for _, _, group in entries]).to(
             device
         ),
@@ -105,18 +107,23 @@ def make_plan(entries: list[tuple[Tensor, Atom, dict[str, Any]]]) -> Plan:
     )
 
 
-def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:
-    """Theorem 2 from the norm of every part's gradient.
+def audible(duals: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Which parts' gradients stand out from rounding, and whether all are finite.
 
     A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, counts as zero: to
     normalise it would turn noise into a full-size step.
     """
-    duals = plan.reach * norms
     totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
-    heard = duals * plan.even > plan.noise * (totals / plan.weights).max()
+    return duals * plan.even > plan.noise * (totals / plan.weights).max(), torch.isfinite(totals.sum())
+
+
+def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:
+    """Theorem 2 from the norm of every part's gradient."""
+    duals = plan.reach * norms
+    heard, finite = audible(duals, plan)
     # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
     G = torch.where(heard, duals, 0).sum() / plan.depth
     eta = learning_rate(G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
     coefficients = torch.where(heard, -eta / plan.depth * plan.reach / norms, 0)
-    return Solution(eta, G, coefficients, torch.isfinite(totals.sum()))
+    return Solution(eta, G, coefficients, finite)

@@ -1,0 +1,147 @@
+"""StochasticAGD: the direction is the polar factor, η follows fresh slopes, and nothing runs away."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from autogd import AGD, StochasticAGD, initialise_
+from autogd.data import load
+from autogd.geometry.norms import polar
+from autogd.losses import one_hot, square_loss
+from autogd.models import FCN
+from autogd.optim.measured import MEMORY, next_rate, reach_of
+
+
+def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one():
+    for shape in ((12, 12), (20, 7), (5, 16)):
+        matrices = torch.randn(3, *shape, dtype=torch.float64)
+        u, s, vh = torch.linalg.svd(matrices, full_matrices=False)
+        got = polar(matrices)
+        values = torch.linalg.svdvals(got)
+        kept = s / s.square().sum(-1, keepdim=True).sqrt() > 1e-3
+        assert ((values - 1).abs() < 0.15)[kept].all()
+        inner = u.mT @ got @ vh.mT  # diagonal where the singular vectors are the same
+        assert (inner - torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-9
+    assert not polar(torch.zeros(1, 4, 3)).any()
+
+
+def test_the_slope_attains_the_nuclear_norm():
+    model = initialise_(nn.Linear(24, 24, bias=False).double())
+    optimiser = StochasticAGD(model)
+    model.weight.grad = torch.randn(24, 24, dtype=torch.float64)
+    optimiser.step()
+    nuclear = float(torch.linalg.matrix_norm(model.weight.grad, "nuc"))
+    assert float(optimiser.gradient_summary) == pytest.approx(nuclear, rel=0.13)
+
+
+def test_the_first_step_is_as_long_as_the_paper_s():
+    models = [initialise_(FCN(3, 16, 8, 4), torch.Generator().manual_seed(1)) for _ in range(2)]
+    x, y = torch.randn(32, 8), torch.randn(32, 4)
+    rates = []
+    for model, optimiser in zip(models, (AGD(models[0]), StochasticAGD(models[1])), strict=True):
+        square_loss(model(x), y).backward()
+        optimiser.step()
+        rates.append(float(optimiser.learning_rate))
+    assert rates[0] == pytest.approx(rates[1], rel=1e-5)
+
+
+def test_on_a_known_bound_the_rate_settles_where_the_bound_is_least():
+    # a world that is its own majorisation: along the direction the slope is G − c·u(η), seen with noise
+    generator = torch.Generator().manual_seed(0)
+    G, c = 0.3, 0.05
+    memory = {name: torch.zeros((), dtype=torch.float64) for name in MEMORY} | {"rate": torch.tensor(0.05).double()}
+    for _ in range(400):
+        left = G - c * reach_of(memory["rate"])
+        memory["last_same"] = torch.tensor(2 * G).double()  # the batch's own slope is inflated by its noise
+        noise = 0.1 * torch.randn((), generator=generator, dtype=torch.float64)
+        memory = next_rate(memory, left + noise)
+    best = math.log((1 + math.sqrt(1 + 4 * G / c)) / 2)
+    assert float(memory["rate"]) == pytest.approx(best, rel=0.15)
+
+
+def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, seed=0):
+    task = load("digits")
+    torch.manual_seed(seed)
+    model = initialise_(FCN(4, 64, 64, 10, bias=True))
+    optimiser = optimiser_type(model)
+    rates = []
+    for epoch in range(epochs):
+        for number, indices in enumerate(torch.randperm(len(task.train)).split(batch_size)):
+            x, labels = task.train.batch(indices)
+            x, y = task.prepare(x), one_hot(labels, 10)
+            if corrupt is not None:
+                x, y = corrupt(x, y, epoch, number)
+
+            optimiser.zero_grad()
+            square_loss(model(x), y).backward()
+            optimiser.step()
+            rates.append(float(optimiser.learning_rate))
+    inputs, labels = task.test.batch(torch.arange(len(task.test)))
+    with torch.no_grad(), optimiser.averaged():
+        accuracy = float((model(task.prepare(inputs)).argmax(1) == labels).float().mean())
+    return accuracy, rates
+
+
+def test_the_rate_decays_by_itself_and_training_is_ahead_of_plain_agd():
+    accuracy, rates = train(StochasticAGD)
+    assert accuracy > 0.93
+    tenth = len(rates) // 10
+    assert sum(rates[-tenth:]) < 0.6 * max(sum(rates[i : i + tenth]) for i in range(0, len(rates) - tenth, tenth))
+    assert accuracy > train(AGD)[0]
+
+
+@pytest.mark.parametrize("fault", ["outliers", "label noise", "batches of eight"])
+def test_nothing_runs_away(fault):
+    def outliers(x, y, epoch, number):
+        return (x * 100, y) if number == 10 else (x, y)
+
+    def label_noise(x, y, epoch, number):
+        return (x, y[torch.randperm(len(y))]) if number % 3 == 0 else (x, y)
+
+    corrupt = {"outliers": outliers, "label noise": label_noise, "batches of eight": None}[fault]
+    accuracy, rates = train(StochasticAGD, 3, corrupt=corrupt, batch_size=8 if fault == "batches of eight" else 64)
+    assert all(map(math.isfinite, rates))
+    assert accuracy > 0.6
+
+
+def test_a_gradient_that_is_not_finite_leaves_weights_and_state_alone():
+    model = FCN(2, 8, 8, 4)
+    optimiser = StochasticAGD(model)
+    model(torch.randn(4, 8)).sum().backward()
+    optimiser.step()
+    before = [p.detach().clone() for p in model.parameters()]
+    state = [t.clone() for s in optimiser.state.values() for t in s.values()]
+    model.layers[0].weight.grad[0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"layers\.0\.weight: its gradient is not finite"):
+        optimiser.step()
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    now = [t for s in optimiser.state.values() for t in s.values()]
+    assert all(torch.equal(a, b) for a, b in zip(state, now, strict=True))
+
+
+def test_the_state_is_eight_bytes_a_weight():
+    model = FCN(3, 64, 64, 64)
+    optimiser = StochasticAGD(model)
+    model(torch.randn(2, 64)).square().mean().backward()
+    optimiser.step()
+    held = sum(t.nbytes for s in optimiser.state.values() for t in s.values())
+    assert held == 8 * sum(p.numel() for p in model.parameters())
+
+
+def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(monkeypatch):
+    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+    model = FCN(2, 8, 8, 4)
+    optimiser = StochasticAGD(model)
+    for bad in (False, True, False):
+        optimiser.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        if bad:
+            model.layers[0].weight.grad[0, 0] = float("inf")
+        optimiser.step()
+        moved = [not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True)]
+        assert moved == [not bad] * 2
+    assert int(optimiser.skipped_steps) == 1
+    assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
