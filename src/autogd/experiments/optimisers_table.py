@@ -15,7 +15,7 @@ __all__ = ["ROWS", "SHAPES", "Row", "bytes_per_weight", "trials"]
 
 @dataclass(frozen=True)
 class Row:
-    """One optimiser of the table, and the paper's word on its memory: so many times the weights."""
+    """One optimiser of the table, and the paper's word on its memory, so many times the weights, where it has one."""
 
     title: str
     optimiser: str
@@ -27,6 +27,7 @@ ROWS = (
     Row("SGD + momentum", "sgd", 2),
     Row("SGD + muP", "sgd-mup-plain", 1),
     Row("AGD", "agd", 1),
+    Row("StochasticAGD (ours)", "agd-stochastic", None),
 )
 SHAPES = {"base": (4, 64), "wide": (4, 512), "deep": (24, 64)}  # depth and width
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -43,7 +44,9 @@ def trials(scale: Scale) -> dict[str, Config]:
     rivals = {row.optimiser: grid for row in ROWS if baselines.entry(row.optimiser).rated}
     found: dict[str, Config] = {}
     for name, (depth, width) in SHAPES.items():
-        found |= against(f"optimisers-table/{name}", replace(task, depth=depth, width=width), rivals)
+        sized = replace(task, depth=depth, width=width)
+        found |= against(f"optimisers-table/{name}", sized, rivals)
+        found[f"optimisers-table/{name}-agd-stochastic"] = replace(sized, optimiser="agd-stochastic")
     return found
 
 
@@ -55,11 +58,13 @@ def bytes_per_weight(optimiser: str) -> float:
     """
     torch.manual_seed(0)
     model = FCN(depth=3, width=256, d_in=64, d_out=10)
+    inputs = torch.randn(8, 64)
     stepper = baselines.build(optimiser, model)
 
     def closure() -> Tensor:
-        loss: Tensor = model(torch.randn(8, 64)).square().mean()
-        loss.backward()
+        loss: Tensor = model(inputs).square().mean()
+        if torch.is_grad_enabled():  # an optimiser may look at the batch again, after its step
+            loss.backward()
         return loss
 
     stepper.step(closure)
