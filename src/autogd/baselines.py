@@ -211,7 +211,7 @@ def _torch(kind: Callable[..., Optimizer], **settings: Any) -> Callable[[nn.Modu
     return lambda model, lr: kind(model.parameters(), **{**settings, **_rate(lr)})
 
 
-def _mup(model: nn.Module, lr: float | None) -> Optimiser:
+def _mup(model: nn.Module, lr: float | None, momentum: float = 0.9) -> Optimiser:
     # a layer's rate is the square of its size under Prescription 1: fan_out / fan_in for a matrix
     roles = [role for role in read_roles(model) if role.parameter.requires_grad]
     base = 1e-3 if lr is None else lr  # torch's default for SGD
@@ -219,7 +219,7 @@ def _mup(model: nn.Module, lr: float | None) -> Optimiser:
         {"params": [role.parameter], "lr": base * role.atom.scale**2, "multiplier": role.atom.scale**2}
         for role in roles
     ]
-    return torch.optim.SGD(groups, momentum=0.9)
+    return torch.optim.SGD(groups, momentum=momentum)
 
 
 def _schedule_free(model: nn.Module, lr: float | None) -> Optimiser:
@@ -243,7 +243,9 @@ OPTIMISERS: dict[str, Entry] = {
     "adam": Entry(_torch(torch.optim.Adam), shards=True),
     "adamw": Entry(_torch(torch.optim.AdamW), shards=True),
     "sgd": Entry(_torch(torch.optim.SGD, momentum=0.9), shards=True),
+    "sgd-plain": Entry(_torch(torch.optim.SGD), shards=True),
     "sgd-mup": Entry(_mup, start="dimensional", shards=True),
+    "sgd-mup-plain": Entry(lambda model, lr: _mup(model, lr, 0.0), start="dimensional", shards=True),
     "muon": Entry(_MuonAdamW),
     "schedulefree-adamw": Entry(_schedule_free, averages=True),
     "prodigy": Entry(_prodigy),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tiny_sets import idx_bytes
 
 

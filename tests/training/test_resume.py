@@ -24,7 +24,7 @@ def without_clock(run):
 
 @pytest.mark.parametrize("name", baselines.OPTIMISERS)
 def test_every_optimiser_resumes_bit_exactly_in_the_middle_of_an_epoch(name, small, trained):
-    if name not in ("agd", "agd-stochastic", "adam", "adamw", "sgd", "sgd-mup", "muon"):
+    if name not in ("agd", "agd-stochastic", "adam", "adamw", "sgd", "sgd-plain", "sgd-mup", "sgd-mup-plain", "muon"):
         package = {"schedulefree-adamw": "schedulefree", "prodigy": "prodigyopt"}.get(name, name)
         pytest.importorskip(package)
     schedule = "cosine" if baselines.entry(name).rated else "constant"

@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train a network on a data set, with records, checkpoints and a figure",
     "compare": "several optimisers on the same task, side by side",
     "sweep": "a rival's grid of learning rates",
+    "reproduce": "a figure or a table of the paper, at the scale of the machine",
     "report": "one self-contained page about any number of runs",
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",

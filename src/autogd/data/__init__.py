@@ -1,7 +1,8 @@
 """Data sets, each as a `Task`: two splits that give batches by index, scaled as Prescription 1 asks."""
 
 from autogd.data.ahead import ahead
+from autogd.data.first import first_samples
 from autogd.data.load import NAMES, load
 from autogd.data.task import Split, Task, TensorSplit
 
-__all__ = ["NAMES", "Split", "Task", "TensorSplit", "ahead", "load"]
+__all__ = ["NAMES", "Split", "Task", "TensorSplit", "ahead", "first_samples", "load"]

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 __all__ = ["Config", "Loss", "Precision", "Schedule", "Start"]
 
-Loss = Literal["square", "cross-entropy"]
+Loss = Literal["square", "mse", "cross-entropy"]
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["float32", "float64", "bf16"]
 Start = Literal["dimensional", "torch"]
@@ -25,6 +25,8 @@ class Config:
     """where its files are, or are to be put; for text, the file itself"""
     augment: bool = True
     """change training images at random (pad-4 crop and flip, where the data set has them)"""
+    limit: int | None = None
+    """use only the first so many samples for training, and as many for testing; left out, all there are"""
     context: int = 64
     """characters a sample, for text"""
     model: str | None = None
@@ -46,7 +48,7 @@ class Config:
     start: Start | None = None
     """where weights start: sizes of Prescription 1, or as torch draws them; left out, what the optimiser asks for"""
     loss: Loss | None = None
-    """left out, cross-entropy for text and square for images"""
+    """square has the theory's half, mse has not; left out, cross-entropy for text and square for images"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
@@ -61,6 +63,8 @@ class Config:
     """spread the weights over the processes of torchrun (FSDP2) instead of copying them to each (DDP)"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one"""
+    trace: bool = False
+    """also write every step of the first epoch, into steps.json"""
     seed: int = 0
     """everything random follows from it: weights, data order, augmentation"""
     checkpoint_seconds: float = 60.0
@@ -68,7 +72,7 @@ class Config:
 
     def resolved(self) -> Self:
         """With every choice that the data decides filled in, and every number checked."""
-        for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width"):
+        for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, found {value}")

@@ -39,6 +39,21 @@ class Ledger:
         bad = (~torch.isfinite(self.shared()[:steps, 0])).nonzero()
         return int(bad[0]) if len(bad) else None
 
+    def steps(self) -> dict[str, list[float]]:
+        """What every step wrote, column by column, to six digits; not the update size, which few steps measure.
+
+        >>> ledger = Ledger(1, Place())
+        >>> ledger.write(0, "objective", 0.5)
+        >>> ledger.steps()["objective"]
+        [0.5]
+        """
+        columns = zip(COLUMNS, self.shared().cpu().unbind(1), strict=True)
+        return {
+            name: [float(f"{value:.6g}") for value in column.tolist()]
+            for name, column in columns
+            if name != "update_size"
+        }
+
     def summary(self, steps: int) -> dict[str, float | None]:
         """min, mean and max of every column over the steps that wrote it; None where none did."""
         rows = self.shared()[:steps].cpu()

@@ -99,6 +99,8 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
                 record = _record(setup, ledger, epoch, seconds + time.monotonic() - started)
                 if first:
                     run.append(record)
+                    if config.trace and epoch == 1:
+                        run.write_steps(ledger.steps())
                 for watch in watches:
                     watch.epoch(record)
                 epoch, done, seconds, ledger = epoch + 1, 0, 0.0, Ledger(per_epoch, place)

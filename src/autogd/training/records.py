@@ -90,6 +90,15 @@ class Run:
         """Write what the run came to, which also says that it is finished."""
         write_whole(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
+    def write_steps(self, steps: dict[str, list[float]]) -> None:
+        """Write what every step of the first epoch came to."""
+        write_whole(self.path / "steps.json", json.dumps(steps) + "\n")
+
+    def steps(self) -> dict[str, list[float]] | None:
+        """Every step of the first epoch, one list a quantity; None where the run was not asked to trace them."""
+        path = self.path / "steps.json"
+        return _read_json(path) if path.is_file() else None
+
     def _lines(self) -> Iterator[tuple[bytes, int]]:
         """Every whole line and where it ends."""
         metrics = self.path / "metrics.jsonl"

@@ -1,7 +1,9 @@
 """Several runs that belong together, in one folder: what is recorded is skipped, what was interrupted goes on."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from autogd.training.config import Config
 from autogd.training.finite import Diverged
@@ -15,8 +17,11 @@ def run_study(
     trials: Mapping[str, Config],
     folder: Path,
     watches: Callable[[str], Sequence[Watch]] = lambda name: (),
+    where: Mapping[str, Any] | None = None,
 ) -> list[Run]:
     """Train every trial in a folder of its name, one after the other; one that diverges is recorded as such.
+
+    `where` says where a run is carried out, not what it is (data_dir, device), and is not recorded.
 
     >>> import tempfile
     >>> trial = {"small": Config(depth=2, width=8, epochs=1)}
@@ -29,7 +34,7 @@ def run_study(
     for name, run in zip(trials, runs, strict=True):
         if run.summary() is None:
             try:
-                train(run, watches(name))
+                train(run, watches(name), dataclasses.replace(run.config(), **(where or {})))
             except Diverged:
                 continue  # the run's summary says so
     return runs

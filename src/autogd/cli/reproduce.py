@@ -1,0 +1,172 @@
+"""Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
+
+Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `paper` is the full experiment.
+A stopped experiment goes on with the same command, and one that is recorded is only drawn again.
+
+example: autogd reproduce showcase --scale smoke
+"""
+
+import json as jsonlib
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
+
+from autogd.experiments.catalogue import EXPERIMENTS, carry_out
+from autogd.experiments.cost import cost
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction import Shown, show
+from autogd.report.reproduction.claims import markdown
+from autogd.training import Run, Stopped, Watch
+from autogd.training.records import write_whole
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd reproduce` takes."""
+
+    name: tyro.conf.Positional[str] = "all"
+    """which experiment, or all; --list names them"""
+    scale: Scale = "smoke"
+    """how large: seconds, minutes on a laptop, or as in the paper"""
+    out: Path | None = None
+    """where records and figures go; left out, runs/reproduce/SCALE"""
+    data_dir: str | None = None
+    """where the data sets are, or are to be put; not recorded"""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one; not recorded"""
+    list: bool = False
+    """say what there is, and what it costs at this scale, and do nothing"""
+    json: bool = False
+    """print JSON and nothing else"""
+
+
+def run(options: Options) -> int:
+    """Train what is missing, then draw, judge and tell."""
+    names = [*EXPERIMENTS] if options.name == "all" else [options.name]
+    if options.name != "all" and options.name not in EXPERIMENTS:
+        raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
+    if options.list:
+        return _list(options)
+    folder = options.out or Path("runs/reproduce") / options.scale
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, quiet=options.json)
+    if options.scale == "paper":
+        trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
+        missing = [config for name, config in trials.items() if Run(folder / name).summary() is None]
+        console.print(f"{len(missing)} runs: {cost(missing)}", highlight=False)
+    shown = {}
+    for name in names:
+        try:
+            _train(name, options, folder, console)
+        except Stopped as stopped:
+            print("autogd reproduce: stopped; what is recorded stays, and the same command goes on", file=sys.stderr)
+            return 128 + stopped.signal_number
+        shown[name] = show(name, options.scale, folder)
+        _write(name, shown[name], folder, options.scale)
+        if not options.json:
+            _tell(name, shown[name], folder)
+    if options.json:
+        found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
+        print(jsonlib.dumps({"scale": options.scale, "folder": str(folder), "experiments": found}))
+    return 0
+
+
+def _list(options: Options) -> int:
+    rows = []
+    for name, experiment in EXPERIMENTS.items():
+        trials = experiment.trials(options.scale)
+        found = cost(trials.values())
+        rows.append({"name": name, "content": experiment.content, "runs": len(trials), "steps": found.steps})
+        rows[-1] |= {"operations": found.operations, "gpu_hours": found.gpu_hours}
+    if options.json:
+        print(jsonlib.dumps(rows))
+        return 0
+    table = Table("name", "content", "runs", "operations", "GPU-hours", title=f"scale {options.scale}")
+    for row in rows:
+        cells = (str(row["runs"]), f"{row['operations']:.1e}", f"{row['gpu_hours']:,.2f}")
+        table.add_row(str(row["name"]), str(row["content"]), *cells)
+    Console().print(table)
+    return 0
+
+
+def _train(name: str, options: Options, folder: Path, console: Console) -> None:
+    """Train what is not recorded, behind two bars: the runs of the experiment, and the steps of the run."""
+    trials = EXPERIMENTS[name].trials(options.scale)
+    todo = [trial for trial in trials if Run(folder / trial).summary() is None]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=options.json or not todo) as progress:
+        whole = progress.add_task(name, total=len(trials))
+        part = progress.add_task("")
+        where = {"data_dir": options.data_dir, "device": options.device}
+        for each in carry_out(trials, folder, lambda trial: _Bar(progress, part, trial), where):
+            progress.advance(whole)
+            trial = str(each.path.relative_to(folder))
+            if trial in todo:
+                console.print(f"{trial}: {_ending(each)}", highlight=False, soft_wrap=True)
+
+
+class _Bar(Watch):
+    def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
+        self.progress, self.task, self.name = progress, task, name
+
+    def start(self, run: Run, step: int, steps: int) -> None:
+        self.progress.reset(self.task, description=self.name.partition("/")[2], total=steps, completed=step)
+
+    def step(self, step: int) -> None:
+        self.progress.update(self.task, completed=step)
+
+
+def _ending(run: Run) -> str:
+    summary: dict[str, Any] = run.summary() or {}
+    if summary.get("status") != "finished":
+        return f"diverged: {summary.get('error')}"
+    accuracies = f"train {summary['train_accuracy']:.1%}, test {summary['test_accuracy']:.1%}"
+    return f"objective {summary['objective']:.4g}, {accuracies}, {summary['seconds']:.0f} s"
+
+
+def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
+    if shown.figure is not None:
+        write_whole(folder / f"{name}.png", shown.figure)
+    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort)]
+    if shown.table:
+        head, *rows = shown.table
+        parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
+    write_whole(folder / f"{name}.txt", "\n\n".join(parts) + "\n")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _tell(name: str, shown: Shown, folder: Path) -> None:
+    console = Console()
+    if shown.table:
+        head, *rows = shown.table
+        table = Table(*(Column(title, overflow="fold") for title in head), title=name)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    heads = ("claim", "the paper", "ours", "verdict")
+    table = Table(*(Column(title, overflow="fold") for title in heads), title=f"{name}: the paper's claims and ours")
+    for claim in shown.claims:
+        table.add_row(claim.statement, claim.paper, claim.ours, claim.verdict)
+    console.print(table)
+    print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.txt")
+
+
+def _figure(name: str, shown: Shown, folder: Path) -> str | None:
+    return None if shown.figure is None else str(folder / f"{name}.png")
+
+
+def _plain(shown: Shown) -> dict[str, Any]:
+    claims = [asdict(claim) for claim in shown.claims]
+    return {"table": shown.table, "claims": claims, "runs": shown.runs, "seconds": shown.seconds}

@@ -1,0 +1,55 @@
+"""Every experiment of the paper by its name, and how to carry one out."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autogd.experiments import architectures, batch_size, optimisers_table, showcase, versus_tuned, width_depth
+from autogd.experiments.preset import Scale
+from autogd.training import Config, Run, Watch
+from autogd.training.study import run_study
+
+__all__ = ["EXPERIMENTS", "Experiment", "carry_out"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or a table of the paper: what it shows, and the runs that it takes at a scale."""
+
+    content: str
+    trials: Callable[[Scale], dict[str, Config]]
+
+
+EXPERIMENTS = {
+    "showcase": Experiment("a 32-layer network at defaults, ResNet-18 against grids, ResNet-50", showcase.trials),
+    "architectures": Experiment("four networks, AGD against tuned Adam", architectures.trials),
+    "versus-tuned": Experiment("eight layers, AGD against tuned Adam and tuned SGD", versus_tuned.trials),
+    "width-depth": Experiment("AGD at every width and depth, and its two phases", width_depth.trials),
+    "batch-size": Experiment("AGD at batches from 32 to 4,096", batch_size.trials),
+    "optimisers-table": Experiment("memory, width and depth scaling, measured", optimisers_table.trials),
+    "theories-table": Experiment("which theory handles the loss and which the network", lambda scale: {}),
+}
+
+
+def carry_out(
+    trials: Mapping[str, Config],
+    folder: Path,
+    watch: Callable[[str], Watch] = lambda name: Watch(),
+    where: Mapping[str, Any] | None = None,
+) -> Iterator[Run]:
+    """Train every trial that is not recorded yet, and keep its records; weights and checkpoints go when it ends.
+
+    >>> import tempfile
+    >>> trial = {"figure/small": Config(depth=2, width=8, epochs=1)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (run,) = carry_out(trial, Path(folder))
+    ...     sorted(file.name for file in run.path.iterdir())
+    ['config.json', 'metrics.jsonl', 'summary.json']
+    """
+    for name, config in trials.items():
+        (run,) = run_study({name: config}, folder, lambda name: [watch(name)], where)
+        shutil.rmtree(run.checkpoints, ignore_errors=True)
+        (run.path / "weights.safetensors").unlink(missing_ok=True)
+        yield run

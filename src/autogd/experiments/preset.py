@@ -1,0 +1,48 @@
+"""The settings of the published curves, under one name, apart from those of the theory.
+
+The theory's square loss has a half, and its networks have plain layers (Definition 10). The published curves were made
+with the mean squared error without the half, targets √d_L · one-hot, relu(z)·√2 between the layers of fully-connected
+networks, pad-4 crops and flips, and batches of 128; Adam and SGD start from torch's own initialisation. `Config`'s
+defaults are the theory's; `published()` is the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from autogd.training.config import Config
+
+__all__ = ["SCALES", "Scale", "against", "published"]
+
+Scale = Literal["smoke", "laptop", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
+
+
+def published(**changes: Any) -> Config:
+    """A run with the settings of the published curves, but for what is said to be different.
+
+    >>> published(depth=8).loss, Config().resolved().loss
+    ('mse', 'square')
+    """
+    settings: dict[str, Any] = {
+        "data": "cifar10",
+        "model": "fcn",
+        "loss": "mse",  # targets of norm √d_L and relu·√2 come with the losses and the networks
+        "augment": True,
+        "batch_size": 128,
+        "start": None,  # each optimiser's own: Prescription 1 for AGD, torch's for Adam and SGD
+        "optimiser": "agd",
+    }
+    return Config(**{**settings, **changes}).resolved()
+
+
+def against(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]]) -> dict[str, Config]:
+    """AGD on a task, and every rival at each of its learning rates, by the name of their folder.
+
+    >>> list(against("figure/net", published(), {"adam": [1e-3, 1e-4]}))
+    ['figure/net-agd', 'figure/net-adam-0.001', 'figure/net-adam-0.0001']
+    """
+    trials = {f"{prefix}-agd": replace(task, optimiser="agd", lr=None)}
+    for name, rates in rivals.items():
+        trials |= {f"{prefix}-{name}-{rate:g}": replace(task, optimiser=name, lr=rate) for rate in rates}
+    return trials

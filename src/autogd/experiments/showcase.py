@@ -1,0 +1,60 @@
+"""The paper's first figure: a deep network at defaults, a residual one against grids, and the large one."""
+
+from autogd.baselines import PAPER_GRID
+from autogd.experiments.preset import Scale, against, published
+from autogd.training.config import Config
+
+__all__ = ["deep", "large", "residual", "trials"]
+
+
+def trials(scale: Scale) -> dict[str, Config]:
+    """All three panels.
+
+    >>> list(trials("paper"))[:3]
+    ['showcase/fcn32-agd', 'showcase/fcn32-adam-0.001', 'showcase/fcn32-sgd-0.1']
+    """
+    return {**deep(scale), **residual(scale), **large(scale)}
+
+
+def deep(scale: Scale) -> dict[str, Config]:
+    """(a) A fully-connected network of 32 layers, rivals at their defaults; SGD with momentum 0.9 and without.
+
+    >>> deep("laptop")["showcase/fcn32-agd"].depth
+    32
+    """
+    task = {
+        "smoke": published(data="digits", depth=32, width=32, epochs=3),
+        "laptop": published(depth=32, width=128, epochs=8),
+        # the paper says neither the width nor the epochs of this panel
+        "paper": published(depth=32, width=256, epochs=150),
+    }[scale]
+    return against("showcase/fcn32", task, {"adam": [1e-3], "sgd": [0.1], "sgd-plain": [0.1]})
+
+
+def residual(scale: Scale) -> dict[str, Config]:
+    """(b) ResNet-18 against Adam and SGD over their grid.
+
+    >>> len(residual("paper"))
+    11
+    """
+    task = {
+        "smoke": published(data="digits", model="resnet18", width=2, epochs=1, limit=384),
+        "laptop": published(model="resnet18", width=4, epochs=4, limit=5120),
+        "paper": published(model="resnet18", epochs=200),
+    }[scale]
+    grid = (1e-3, 1e-1) if scale == "smoke" else PAPER_GRID
+    return against("showcase/resnet18", task, {"adam": grid, "sgd": grid})
+
+
+def large(scale: Scale) -> dict[str, Config]:
+    """(c) ResNet-50 with cross-entropy; ImageNet at the paper's scale, a thin one on small images at the others.
+
+    >>> large("paper")["showcase/resnet50-agd"].batch_size
+    1024
+    """
+    task = {
+        "smoke": published(data="digits", model="resnet50", width=2, loss="cross-entropy", epochs=1, limit=256),
+        "laptop": published(model="resnet50", width=4, loss="cross-entropy", epochs=4, limit=2560),
+        "paper": published(data="imagenet", model="resnet50", loss="cross-entropy", batch_size=1024, epochs=350),
+    }[scale]
+    return against("showcase/resnet50", task, {"sgd": [0.1]})

@@ -1,0 +1,22 @@
+"""AGD against Adam and SGD, both tuned over the paper's grid, on eight layers of width 256."""
+
+from autogd.baselines import PAPER_GRID
+from autogd.experiments.preset import Scale, against, published
+from autogd.training.config import Config
+
+__all__ = ["trials"]
+
+
+def trials(scale: Scale) -> dict[str, Config]:
+    """AGD and both grids; SGD with momentum 0.9 and without, since the paper does not say which it plots.
+
+    >>> sorted({config.optimiser for config in trials("laptop").values()})
+    ['adam', 'agd', 'sgd', 'sgd-plain']
+    """
+    task = {
+        "smoke": published(data="digits", depth=8, width=32, epochs=3),
+        "laptop": published(depth=8, width=256, epochs=5, limit=25600),
+        "paper": published(depth=8, width=256, epochs=200),
+    }[scale]
+    grid = (1e-3, 1e-1) if scale == "smoke" else PAPER_GRID
+    return against("versus-tuned/fcn8", task, {"adam": grid, "sgd": grid, "sgd-plain": grid})

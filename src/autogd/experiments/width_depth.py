@@ -1,0 +1,53 @@
+"""AGD on fully-connected networks of every width and depth, and the two phases of its learning rate."""
+
+from autogd.experiments.preset import Scale, published
+from autogd.training.config import Config
+
+__all__ = ["grid", "phases", "trials"]
+
+
+def trials(scale: Scale) -> dict[str, Config]:
+    """The grid and the two phases.
+
+    >>> len(trials("paper"))
+    31
+    """
+    return {**grid(scale), **phases(scale)}
+
+
+def grid(scale: Scale) -> dict[str, Config]:
+    """Every depth at every width.
+
+    >>> "width-depth/depth4-width2048" in grid("paper")
+    True
+    """
+    depths: tuple[int, ...] = (2, 4, 8, 16, 32)
+    widths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
+    task = {
+        "smoke": published(data="digits", epochs=2),
+        "laptop": published(epochs=6, limit=12800),
+        "paper": published(epochs=500),
+    }[scale]
+    if scale == "smoke":
+        depths, widths = (2, 8), (16, 64)
+    pairs = [(depth, width) for depth in depths for width in widths]
+    if scale == "laptop":  # one core has no time for the corner that is both deep and wide
+        pairs = [(depth, width) for depth, width in pairs if width <= 256 or (width == 512 and depth <= 8)]
+    return {
+        f"width-depth/depth{depth}-width{width}": Config(**{**task.as_dict(), "depth": depth, "width": width})
+        for depth, width in pairs
+    }
+
+
+def phases(scale: Scale) -> dict[str, Config]:
+    """A network that comes to know its training set by heart: few samples, and none of them changed at random.
+
+    >>> phases("laptop")["width-depth/phases"].augment
+    False
+    """
+    task = {
+        "smoke": published(data="digits", depth=4, width=128, epochs=60, limit=256),
+        "laptop": published(depth=4, width=512, epochs=120, limit=5120, augment=False),
+        "paper": published(depth=8, width=2048, epochs=500, augment=False),
+    }[scale]
+    return {"width-depth/phases": task}

@@ -1,0 +1,82 @@
+"""Four networks: AGD's learning rate and objective above, accuracies below, tuned Adam faint beside it."""
+
+from typing import Any
+
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction.claims import Claim, verdict
+from autogd.report.reproduction.curves import COLOURS, accuracy, band, dress, empty, line, mark, wrapped
+from autogd.report.reproduction.reading import Runs, best, budget, final, point
+from autogd.training import Run
+
+__all__ = ["NETWORKS", "claims", "draw"]
+
+# prefix of the runs, name, rival, the paper's test accuracies: AGD's and the rival's
+NETWORKS = (
+    ("architectures/fcn16", "FCN, 16 layers", "adam", 52.7, 53.5),
+    ("showcase/resnet18", "ResNet-18", "adam", 91.2, 92.9),
+    ("architectures/vgg16", "VGG-16", "adam", 67.4, 69.7),
+    ("showcase/resnet50", "ResNet-50", "sgd", 65.5, None),
+)
+_SETS = ("CIFAR-10", "CIFAR-10", "CIFAR-100", "ImageNet")
+
+
+def draw(runs: Runs, scale: Scale) -> Any:
+    """Two rows of four panels, as in the paper."""
+    what = "above: AGD's learning rate η (mean, min to max) and objective; below: train solid, test dotted"
+    figure = empty(15, 6.6, "AGD (solid) and the tuned rival (faint)", what)
+    panels = figure.subplots(2, 4)
+    for i, (prefix, _, rival, ours, theirs) in enumerate(NETWORKS):
+        top, bottom = panels[0][i], panels[1][i]
+        agd, pair = runs.get(f"{prefix}-agd"), best(runs, f"{prefix}-{rival}")
+        if agd is None:
+            continue
+        band(top, agd, "learning_rate", COLOURS["agd"], "η")
+        top.set_ylim(bottom=0)
+        other = top.twinx()
+        other.tick_params(labelsize=7.5)
+        line(other, agd, "objective", color="black", ls="--", label="objective (right)")
+        if pair:
+            line(other, pair[1], "objective", color=COLOURS[rival], ls="--", alpha=0.45, label=_rival(rival, pair))
+        other.spines["top"].set_visible(False)
+        if i == 3:
+            other.set_ylabel("objective", fontsize=8)
+        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=50)
+        handles = [
+            h + o for h, o in zip(top.get_legend_handles_labels(), other.get_legend_handles_labels(), strict=True)
+        ]
+        other.legend(*handles, fontsize=7, framealpha=0.8)
+        accuracy(bottom, agd, COLOURS["agd"], "AGD")
+        if pair:
+            accuracy(bottom, pair[1], COLOURS[rival], _rival(rival, pair), alpha=0.5)
+        mark(bottom, ours, f"the paper's AGD {ours}% ({_SETS[i]})", COLOURS["agd"], above=False)
+        if theirs is not None:
+            mark(bottom, theirs, f"the paper's Adam {theirs}%", COLOURS[rival])
+        bottom.set_ylim(0, max(ours, theirs or 0) + 8)
+        dress(bottom, "", y="accuracy (%)" if i == 0 else "")
+    return figure
+
+
+def claims(runs: Runs, scale: Scale) -> list[Claim]:
+    """One line a network."""
+    found = []
+    for (prefix, title, rival, ours, theirs), data in zip(NETWORKS, _SETS, strict=True):
+        agd, pair = runs[f"{prefix}-agd"], best(runs, f"{prefix}-{rival}")
+        words = f"AGD {point(agd)}" + (f", {_rival(rival, pair)} {point(pair[1])}" if pair else "")
+        near = abs(100 * final(agd, "test_accuracy") - ours) < 2
+        # the gap between the two, which a small budget may show though it shows neither number
+        gap = 100 * (final(pair[1], "test_accuracy") - final(agd, "test_accuracy")) if pair else 100.0
+        close = theirs is not None and abs(gap - (theirs - ours)) < 2
+        found.append(
+            Claim(
+                f"{title} on {data}: test accuracy",
+                f"AGD {ours}%" + (f", Adam {theirs}%" if theirs else ""),
+                words,
+                verdict(near and scale == "paper", close, small=scale != "paper"),
+                budget(agd.config()),
+            )
+        )
+    return found
+
+
+def _rival(name: str, pair: tuple[float, Run]) -> str:
+    return f"{'Adam' if name == 'adam' else 'SGD'} {pair[0]:g}"

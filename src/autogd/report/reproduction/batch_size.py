@@ -1,0 +1,114 @@
+"""AGD at several batch sizes: every step of the first epoch above, epoch by epoch below."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction.claims import Claim, verdict
+from autogd.report.reproduction.curves import dress, empty, line, mark
+from autogd.report.reproduction.reading import Runs, budget, final, point
+from autogd.training import Run
+
+__all__ = ["Dip", "claims", "dip", "draw"]
+
+PAPER = (55.0, 58.0, 60.0, 59.8)  # test accuracies in the order of the sizes, the first 32, the last 4,096
+SHADES = ("#9ecae1", "#4292c6", "#08519c", "#08214d")
+
+
+def draw(runs: Runs, scale: Scale) -> Any:
+    """Two rows of three panels: η, objective and accuracy."""
+    ordered = _ordered(runs)
+    said = budget(next(iter(ordered.values())).config(), batch_size=True) if ordered else ""
+    figure = empty(13, 7, "AGD at several batch sizes: above, every step of the first epoch; below, every epoch", said)
+    panels = figure.subplots(2, 3)
+    for (size, run), colour in zip(ordered.items(), SHADES, strict=False):
+        steps = run.steps() or {}
+        for axes, name, factor in zip(panels[0], ("learning_rate", "objective", "accuracy"), (1, 1, 100), strict=True):
+            values = [factor * value for value in steps.get(name, [])]
+            places = [(i + 1) / len(values) for i in range(len(values))]
+            marker = "o" if len(values) < 20 else None
+            axes.plot(places, values, color=colour, lw=0.9, marker=marker, ms=2.5, label=f"batch {size}")
+        line(panels[1][0], run, "learning_rate_mean", color=colour, label=f"batch {size}")
+        line(panels[1][1], run, "objective", color=colour, label=f"batch {size}")
+        line(panels[1][2], run, "test_accuracy", 100, color=colour, label=f"batch {size}")
+    x = "share of the first epoch"
+    dress(panels[0][0], "learning rate η, every step", x, "η")
+    dress(panels[0][1], "objective of each batch", x, "objective")
+    dress(panels[0][2], "train accuracy of each batch", x, "accuracy (%)")
+    dress(panels[1][0], "learning rate η, mean of each epoch", y="η")
+    dress(panels[1][1], "objective, mean of each epoch", y="objective")
+    mark(panels[1][2], PAPER[2], "the paper's best 60.0%", above=False)
+    mark(panels[1][2], PAPER[0], "the paper's batch 32: 55.0%", above=False)
+    panels[1][2].set_ylim(0, 66)
+    dress(panels[1][2], "test accuracy", y="accuracy (%)")
+    return figure
+
+
+@dataclass(frozen=True)
+class Dip:
+    """How far η falls below its first value, as a share of it, after how many steps, and whether it has come back."""
+
+    fall: float
+    step: int
+    turned: bool
+
+
+def dip(run: Run) -> Dip:
+    """The dip of a run's η: from every step of the first epoch, and from the lowest of each epoch after it.
+
+    >>> from pathlib import Path
+    >>> dip(Run(Path("nowhere"))).fall
+    0.0
+    """
+    rates, rows = (run.steps() or {}).get("learning_rate", []), run.metrics()
+    if not rates:
+        return Dip(0.0, 0, False)
+    lows = [*((rate, i + 1) for i, rate in enumerate(rates)), *((r["learning_rate_min"], r["step"]) for r in rows[1:])]
+    low, step = min(lows)
+    turned = step < rows[-1]["step"] and rows[-1]["learning_rate_mean"] > 1.1 * low
+    return Dip(1 - low / rates[0], step, turned)
+
+
+def claims(runs: Runs, scale: Scale) -> list[Claim]:
+    """The accuracies, the dip, and that every step of the first epoch is there."""
+    ordered, small = _ordered(runs), scale != "paper"
+    said = budget(next(iter(ordered.values())).config(), batch_size=True)
+    test = [final(run, "test_accuracy") for run in ordered.values()]
+    near = len(test) == len(PAPER) and all(abs(100 * a - b) < 2 for a, b in zip(test, PAPER, strict=True))
+    dips = {size: dip(run) for size, run in ordered.items()}
+    falls = [each.fall for each in dips.values()]
+    turned = all(each.turned for each in dips.values())
+    words = [f"{100 * each.fall:.0f}% (batch {size}, {_after(each)})" for size, each in dips.items()]
+    steps = {size: len((run.steps() or {}).get("objective", [])) for size, run in ordered.items()}
+    return [
+        Claim(
+            f"test accuracy at batches {', '.join(map(str, ordered))}: larger is mostly better",
+            ", ".join(f"{value}%" for value in PAPER) + " (32 … 4096)",
+            ", ".join(point(run) for run in ordered.values()),
+            verdict(near and not small, test == sorted(test), small),
+            said,
+        ),
+        Claim(
+            "η dips at first, and more at larger batches",
+            "dips, more at larger batches",
+            f"below its first value by {', '.join(words)}",
+            verdict(turned and min(falls) > 0.02 and falls == sorted(falls), max(falls) > 0.02, small),
+            said,
+        ),
+        Claim(
+            "metrics of every step in the first epoch",
+            "shown",
+            ", ".join(f"{count} steps (batch {size})" for size, count in steps.items()),
+            verdict(all(steps.values()), small=False),
+            said,
+        ),
+    ]
+
+
+def _after(dip: Dip) -> str:
+    return f"by step {dip.step}" + ("" if dip.turned else ", not yet back")
+
+
+def _ordered(runs: Runs) -> dict[int, Run]:
+    found = {run.config().batch_size: run for name, run in runs.items() if name.startswith("batch-size/")}
+    return dict(sorted(found.items()))

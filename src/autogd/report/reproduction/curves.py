@@ -1,0 +1,126 @@
+"""What the figures share: colours, lines from records, and a panel's furniture."""
+
+import io
+import math
+import textwrap
+from typing import Any
+
+from autogd.training import Run
+
+__all__ = ["COLOURS", "accuracy", "band", "dress", "empty", "line", "mark", "picture", "wrapped"]
+
+# told apart in grey and by readers who do not see red and green alike
+COLOURS = {"agd": "#0072b2", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
+
+
+def empty(across: float, down: float, title: str, caption: str) -> Any:
+    """A figure with its title and, smaller, what it was made with.
+
+    >>> empty(4, 3, "a title", "a caption").get_suptitle()
+    'a title\\na caption'
+    """
+    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+
+    figure = Figure(figsize=(across, down), dpi=105, layout="constrained")
+    figure.suptitle(f"{title}\n{caption}", fontsize=9.5)
+    return figure
+
+
+def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True, wrap: int = 64) -> None:
+    """Title, in lines of at most `wrap` letters, labels, grid and legend of a panel.
+
+    >>> axes = empty(2, 2, "", "").subplots()
+    >>> dress(axes, "a panel", y="objective")
+    >>> axes.get_ylabel()
+    'objective'
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(
+        "\n".join(textwrap.fill(part, wrap, break_on_hyphens=False) for part in title.split("\n")), fontsize=9
+    )
+    if x == "epoch":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+    axes.tick_params(labelsize=7.5)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend and axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=7, framealpha=0.8)
+
+
+def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> None:
+    """One quantity of a run over its epochs; nothing where nothing is recorded.
+
+    >>> from pathlib import Path
+    >>> line(None, Run(Path("nowhere")), "objective")
+    """
+    known = [row for row in run.metrics() if row.get(name) is not None and math.isfinite(row[name])]
+    if known:
+        marker = "o" if len(known) < 4 else None
+        values = [factor * row[name] for row in known]
+        axes.plot([row["epoch"] for row in known], values, marker=marker, ms=3.5, **{"lw": 1.6, **style})
+
+
+def band(axes: Any, run: Run, name: str, colour: str, label: str | None = None, **style: Any) -> None:
+    """The mean of an epoch's steps as a line, from their smallest to their largest as a band.
+
+    >>> from pathlib import Path
+    >>> band(None, Run(Path("nowhere")), "learning_rate", "black")
+    """
+    known = [row for row in run.metrics() if row.get(f"{name}_mean") is not None]
+    if known:
+        line(axes, run, f"{name}_mean", color=colour, label=label, **style)
+        low, high = [row[f"{name}_min"] for row in known], [row[f"{name}_max"] for row in known]
+        axes.fill_between([row["epoch"] for row in known], low, high, color=colour, alpha=0.15, lw=0)
+
+
+def accuracy(axes: Any, run: Run, colour: str, label: str, **style: Any) -> None:
+    """Train accuracy as a solid line, test accuracy as a dotted one, in per cent.
+
+    >>> from pathlib import Path
+    >>> accuracy(None, Run(Path("nowhere")), "black", "")
+    """
+    line(axes, run, "train_accuracy", 100, color=colour, label=label, **style)
+    line(axes, run, "test_accuracy", 100, color=colour, **{**style, "ls": ":"})
+
+
+def mark(axes: Any, value: float, text: str, colour: str = "black", above: bool = True) -> None:
+    """The paper's number as a thin line across the panel.
+
+    >>> axes = empty(2, 2, "", "").subplots()
+    >>> mark(axes, 65.5, "paper 65.5%")
+    >>> axes.texts[0].get_text()
+    'paper 65.5%'
+    """
+    axes.axhline(value, color=colour, lw=0.8, ls=(0, (6, 3)), alpha=0.8)
+    place = {"xytext": (0, 2 if above else -3), "textcoords": "offset points", "ha": "right"}
+    across = axes.get_yaxis_transform()  # x as a share of the panel, y as a value
+    axes.annotate(
+        text, (0.99, value), xycoords=across, color=colour, fontsize=7, va="bottom" if above else "top", **place
+    )
+
+
+def picture(figure: Any) -> bytes:
+    """A figure as a PNG of 256 colours, a third of the size that it would have with all.
+
+    >>> picture(empty(1, 1, "", ""))[1:4]
+    b'PNG'
+    """
+    from PIL import Image
+
+    buffer, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(buffer, format="png")
+    Image.open(buffer).convert("RGB").quantize(256).save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def wrapped(text: str) -> str:
+    """A budget on two lines: the network, and the rest.
+
+    >>> wrapped("FCN depth 2; digits; batch 128")
+    'FCN depth 2\\ndigits; batch 128'
+    """
+    head, _, tail = text.partition("; ")
+    return f"{head}\n{tail}"

@@ -1,0 +1,134 @@
+"""The first table, measured: memory, and how far the best learning rate moves with width and depth."""
+
+from typing import Any
+
+from autogd import baselines
+from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction.claims import Claim, verdict
+from autogd.report.reproduction.curves import dress, empty
+from autogd.report.reproduction.reading import Runs, best, final, over_grid
+
+__all__ = ["HEAD", "claims", "draw", "rows"]
+
+HEAD = ("optimiser", "settings needed", "width scaling", "depth scaling", "schedule", "bytes per weight", "× weights")
+TRAINS = 0.95  # a network that says nothing has an objective of 1
+STARTS = {"dimensional": "AGD's start", "torch": "torch's start"}
+
+
+def rows(runs: Runs) -> list[tuple[str, ...]]:
+    """The table's cells, in the order of `HEAD`.
+
+    >>> [row[-1] for row in rows({})]
+    ['3.00 (the paper: 3)', '2.00 (the paper: 2)', '1.00 (the paper: 1)', '1.00 (the paper: 1)', '3.00']
+    """
+    found = []
+    for row in ROWS:
+        rated = baselines.entry(row.optimiser).rated
+        measured = bytes_per_weight(row.optimiser)
+        cells = [row.title, "learning rate" if rated else "none"]
+        cells += [_moves(runs, row.optimiser, shape) for shape in ("wide", "deep")]
+        cells += ["by hand" if rated else "automatic", f"{measured:.2f}"]
+        found.append((*cells, f"{measured / 4:.2f}" + (f" (the paper: {row.memory})" if row.memory else "")))
+    return found
+
+
+def draw(runs: Runs, scale: Scale) -> Any:
+    """Objective against learning rate for each optimiser, on three networks: whether the lowest point moves."""
+    config = next((run.config() for run in runs.values()), None)
+    said = f"digits, {config.epochs} epochs, batch {config.batch_size}" if config else ""
+    figure = empty(11, 3.9, "Does the best learning rate move with width and depth? AGD has none", said)
+    for axes, row in zip(figure.subplots(1, 3, sharey=True), ROWS[:3], strict=True):
+        for i, (name, (depth, width)) in enumerate(SHAPES.items()):
+            grid = over_grid(runs, f"optimisers-table/{name}-{row.optimiser}")
+            label = f"depth {depth}, width {width}"
+            axes.plot(
+                list(grid), [final(run, "objective") for run in grid.values()], "o-", ms=3.5, color=f"C{i}", label=label
+            )
+            agd = runs.get(f"optimisers-table/{name}-agd")
+            if agd:
+                axes.axhline(final(agd, "objective"), color=f"C{i}", lw=0.9, ls=":")
+        axes.set_xscale("log")
+        axes.set_ylim(0, 1.2)
+        start = STARTS[baselines.entry(row.optimiser).start]
+        dress(axes, f"{row.title}, from {start} (dotted: AGD)", x="learning rate", y="objective, last epoch")
+    return figure
+
+
+def claims(runs: Runs, scale: Scale) -> list[Claim]:
+    """The memory of each, and what the table says of width and depth."""
+    found = []
+    for row in (row for row in ROWS if row.memory):
+        measured = bytes_per_weight(row.optimiser) / 4
+        found.append(
+            Claim(
+                f"memory of {row.title}, weights and state",
+                f"{row.memory}× the weights",
+                f"{measured:.2f}× ({4 * measured:.2f} bytes per weight, after one step)",
+                verdict(round(measured, 2) == row.memory, small=False),
+                "FCN depth 3, width 256, float32",
+            )
+        )
+    config = next(iter(runs.values())).config()
+    said = f"digits, {config.epochs} epochs, batch {config.batch_size}"
+    expected = {"adam": (False, False), "sgd": (False, False), "sgd-mup-plain": (True, False)}
+    for row in ROWS[:3]:
+        wide, deep = (_steady(runs, row.optimiser, shape) for shape in ("wide", "deep"))
+        words = [f"{_moves(runs, row.optimiser, shape)} ({_sizes(shape)})" for shape in ("wide", "deep")]
+        paper = ", ".join(
+            f"{'keeps' if kept else 'moves'} with {what}"
+            for kept, what in zip(expected[row.optimiser], ("width", "depth"), strict=True)
+        )
+        agree = [a == b for a, b in zip((wide, deep), expected[row.optimiser], strict=True)]
+        found.append(
+            Claim(
+                f"the best rate of {row.title}, wider and deeper",
+                paper,
+                "; ".join(words),
+                verdict(all(agree), any(agree), scale != "paper"),
+                said,
+            )
+        )
+    mine = {shape: runs[f"optimisers-table/{shape}-agd"] for shape in SHAPES}
+    ends = [f"{final(run, 'objective'):.3f} ({_sizes(shape)})" for shape, run in mine.items()]
+    found.append(
+        Claim(
+            "AGD scales with width and depth, nothing set",
+            "trains all",
+            f"objective {', '.join(ends)}",
+            verdict(all(final(run, "train_accuracy") > 0.5 for run in mine.values()), small=scale != "paper"),
+            said,
+        )
+    )
+    return found
+
+
+def _best(runs: Runs, optimiser: str, shape: str) -> float | None:
+    """The best rate; None where no rate of the grid trains at all."""
+    pair = best(runs, f"optimisers-table/{shape}-{optimiser}")
+    return pair[0] if pair and final(pair[1], "objective") < TRAINS else None
+
+
+def _steady(runs: Runs, optimiser: str, shape: str) -> bool:
+    rate = _best(runs, optimiser, "base")
+    return rate is not None and rate == _best(runs, optimiser, shape)
+
+
+def _moves(runs: Runs, optimiser: str, shape: str) -> str:
+    """Where the best rate goes from the base network to another."""
+    if not baselines.entry(optimiser).rated:
+        mine = [runs.get(f"optimisers-table/{name}-{optimiser}") for name in ("base", shape)]
+        return "nothing to set" + "".join(
+            f"{word} {final(run, 'objective'):.3f}"
+            for word, run in zip((": objective", " →"), mine, strict=True)
+            if run
+        )
+    a, b = (_best(runs, optimiser, name) for name in ("base", shape))
+    if a is None or b is None:
+        return "no rate of the grid trains" if a is None else f"best rate {a:g} → none of the grid trains"
+    return f"best rate {a:g} → {b:g}" if a != b else f"best rate stays {a:g}"
+
+
+def _sizes(shape: str) -> str:
+    depth, width = SHAPES[shape]
+    return f"depth {depth}, width {width}"

@@ -1,0 +1,80 @@
+"""From the records of an experiment to its figure and its claims."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autogd.experiments.catalogue import EXPERIMENTS
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction import (
+    architectures,
+    batch_size,
+    optimisers_table,
+    showcase,
+    theories_table,
+    versus_tuned,
+    width_depth,
+)
+from autogd.report.reproduction.claims import Claim
+from autogd.report.reproduction.curves import picture
+from autogd.report.reproduction.reading import Runs
+from autogd.training import Run
+
+__all__ = ["Shown", "show"]
+
+_FIGURES: dict[str, Callable[[Runs, Scale], Any]] = {
+    "showcase": showcase.draw,
+    "architectures": architectures.draw,
+    "versus-tuned": versus_tuned.draw,
+    "width-depth": width_depth.draw,
+    "batch-size": batch_size.draw,
+    "optimisers-table": optimisers_table.draw,
+}
+_CLAIMS: dict[str, Callable[[Runs, Scale], list[Claim]]] = {
+    "showcase": showcase.claims,
+    "architectures": architectures.claims,
+    "versus-tuned": versus_tuned.claims,
+    "width-depth": width_depth.claims,
+    "batch-size": batch_size.claims,
+    "optimisers-table": optimisers_table.claims,
+    "theories-table": lambda runs, scale: theories_table.claims(),
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What an experiment came to: a PNG, a table with its head first, where it has them, its claims, its effort."""
+
+    figure: bytes | None
+    table: list[tuple[str, ...]]
+    claims: list[Claim]
+    runs: int
+    seconds: float
+
+    @property
+    def effort(self) -> str:
+        """How many runs, and how long they trained, in words; nothing where there were none."""
+        return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
+
+
+def show(name: str, scale: Scale, folder: Path) -> Shown:
+    """Read the experiment's records under a folder, draw its figure and judge its claims.
+
+    >>> shown = show("theories-table", "smoke", Path("nowhere"))
+    >>> shown.figure is None, shown.table[0][0], len(shown.claims)
+    (True, 'theory', 7)
+    """
+    trials = EXPERIMENTS[name].trials(scale)
+    missing = [trial for trial in trials if Run(folder / trial).summary() is None]
+    if missing:
+        raise ValueError(f"{folder}: {', '.join(missing[:3])}: not recorded yet; run the experiment to its end first")
+    runs = {trial: Run(folder / trial) for trial in trials}
+    figure = picture(_FIGURES[name](runs, scale)) if name in _FIGURES else None
+    table: list[tuple[str, ...]] = []
+    if name == "optimisers-table":
+        table = [optimisers_table.HEAD, *optimisers_table.rows(runs)]
+    elif name == "theories-table":
+        table = [theories_table.HEAD, *theories_table.rows()]
+    seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
+    return Shown(figure, table, _CLAIMS[name](runs, scale), len(runs), seconds)

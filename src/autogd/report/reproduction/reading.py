@@ -1,0 +1,97 @@
+"""Reading the records of an experiment: finals, the best of a grid, and a run's budget in words."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from autogd.training import Config, Run
+
+__all__ = ["Runs", "best", "budget", "final", "over_grid", "percent", "point"]
+
+Runs = Mapping[str, Run]
+"""Runs by the name of their trial."""
+
+_SETS = {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
+_NETS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
+_ALL = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
+
+
+def final(run: Run, name: str) -> float:
+    """A quantity after a run's last epoch; not a number where the run diverged.
+
+    >>> from pathlib import Path
+    >>> final(Run(Path("nowhere")), "objective")
+    nan
+    """
+    metrics = run.metrics()
+    diverged = (run.summary() or {}).get("status") == "diverged"
+    return math.nan if diverged or not metrics else float(metrics[-1][name])
+
+
+def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
+    """The runs of one rival by their learning rate, smallest first.
+
+    >>> over_grid({}, "showcase/resnet18-adam")
+    {}
+    """
+    found = {}
+    for name, run in runs.items():
+        head, _, rate = name.rpartition("-")
+        if head.endswith("e"):  # 1e-05 has a dash of its own
+            head, _, mantissa = head.rpartition("-")
+            rate = f"{mantissa}-{rate}"
+        if head == prefix:
+            found[float(rate)] = run
+    return dict(sorted(found.items()))
+
+
+def best(runs: Runs, prefix: str) -> tuple[float, Run] | None:
+    """A rival's best learning rate, and its run: the lowest training objective; None where every rate diverged.
+
+    The test set decides nothing: to choose by it would be to train on it.
+
+    >>> best({}, "showcase/resnet18-adam") is None
+    True
+    """
+    grid = {rate: run for rate, run in over_grid(runs, prefix).items() if not math.isnan(final(run, "objective"))}
+    if not grid:
+        return None
+    rate = min(grid, key=lambda rate: final(grid[rate], "objective"))
+    return rate, grid[rate]
+
+
+def percent(share: float) -> str:
+    """A share as text.
+
+    >>> percent(0.5273)
+    '52.7%'
+    """
+    return "diverged" if math.isnan(share) else f"{100 * share:.1f}%"
+
+
+def point(run: Run, what: str = "test_accuracy") -> str:
+    """A final accuracy as text.
+
+    >>> from pathlib import Path
+    >>> point(Run(Path("nowhere")))
+    'diverged'
+    """
+    return percent(final(run, what))
+
+
+def budget(config: Config, **leave: Any) -> str:
+    """A run's task and budget in words; what is named in `leave` is said elsewhere, or differs between runs.
+
+    >>> budget(Config(depth=8, width=256, epochs=5, data="cifar10", limit=12800, loss="mse"))
+    'FCN depth 8, width 256; CIFAR-10, 5 epochs of 12,800 of its 50,000 samples; batch 128'
+    """
+    kind = _NETS.get(config.model or "", "FCN")
+    sizes = [f"{name} {getattr(config, name)}" for name in ("depth", "width") if getattr(config, name)]
+    sizes = [size for size in sizes if size.split()[0] not in leave]
+    every = _ALL.get(config.data, 0)
+    samples = f"{config.limit:,} of its {every:,}" if config.limit and config.limit < every else f"{every:,}"
+    loss = {"mse": "", "square": "; square loss", "cross-entropy": "; cross-entropy"}[config.loss or "square"]
+    batch = "" if "batch_size" in leave else f"; batch {config.batch_size}"
+    plain = "" if config.augment or config.data == "digits" else ", not augmented"
+    task = f"{_SETS.get(config.data, config.data)}, {config.epochs} epochs of {samples} samples{plain}"
+    return f"{kind} {', '.join(sizes)}".strip() + f"; {task}{loss}{batch}"

@@ -1,0 +1,110 @@
+"""The showcase: a deep network at defaults, a residual one against grids, and the large one."""
+
+from typing import Any
+
+from autogd.experiments.preset import Scale
+from autogd.report.reproduction.claims import Claim, verdict
+from autogd.report.reproduction.curves import COLOURS, accuracy, dress, empty, mark, wrapped
+from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid, point
+
+__all__ = ["claims", "draw", "grid_panel"]
+
+CEILING = 1.1  # an objective above that of a network that says nothing is drawn here, however high
+MARGIN = 0.20  # points of train accuracy that tell training from failing
+
+
+def draw(runs: Runs, scale: Scale) -> Any:
+    """Three panels, as in the paper's first figure."""
+    figure = empty(
+        13, 4.6, "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)", ""
+    )
+    left, middle, right = figure.subplots(1, 3)
+    names = {"agd": "AGD", "adam-0.001": "Adam 0.001", "sgd-0.1": "SGD 0.1", "sgd-plain-0.1": "SGD 0.1, no momentum"}
+    for name, label in names.items():
+        key = f"showcase/fcn32-{name}"
+        if key in runs:
+            style = {"ls": (0, (4, 3))} if "plain" in name else {}
+            accuracy(left, runs[key], COLOURS[runs[key].config().optimiser], label, **style)
+    left.set_ylim(bottom=0)
+    dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32"), y="accuracy (%)")
+    grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"))
+    said = "(b) ResNet-18, last epoch (the paper's AGD: 91.2%, Adam 92.9%)"
+    dress(middle, f"{said}\n{_said(runs, 'resnet18')}", x="learning rate", y="accuracy (%)")
+    for name, label in {"agd": "AGD", "sgd-0.1": "SGD 0.1"}.items():
+        key = f"showcase/resnet50-{name}"
+        if key in runs:
+            accuracy(right, runs[key], COLOURS[runs[key].config().optimiser], label)
+    mark(right, 65.5, "the paper: AGD 65.5% test (ImageNet, 350 epochs)", above=False)
+    right.set_ylim(0, 70)
+    dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50"), y="accuracy (%)")
+    return figure
+
+
+def grid_panel(axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what: str = "accuracy") -> None:
+    """Where each rival ends at each learning rate, and AGD, which has none, as a line across.
+
+    >>> grid_panel(empty(2, 2, "", "").subplots(), {}, "showcase/resnet18", ("adam",))
+    """
+    kinds = {"accuracy": (("train_accuracy", "-"), ("test_accuracy", ":")), "objective": (("objective", "-"),)}[what]
+    factor, ceiling = (100.0, 100.0) if what == "accuracy" else (1.0, CEILING)
+    titles = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
+    if f"{prefix}-agd" in runs:
+        for name, style in kinds:
+            label = "AGD (no learning rate)" if style == "-" else None
+            axes.axhline(factor * final(runs[f"{prefix}-agd"], name), color=COLOURS["agd"], ls=style, label=label)
+    for rival in rivals:
+        grid = over_grid(runs, f"{prefix}-{rival}")
+        for name, style in kinds:
+            values = [min(factor * final(run, name), ceiling) for run in grid.values()]
+            label = titles[rival] if style == "-" else None
+            axes.plot(list(grid), values, color=COLOURS[rival], ls=style, marker="o", ms=3.5, lw=1.6, label=label)
+    axes.set_xscale("log")
+
+
+def claims(runs: Runs, scale: Scale) -> list[Claim]:
+    """The three claims of the paper's first figure."""
+    agd, *rivals = (runs[f"showcase/fcn32-{n}"] for n in ("agd", "adam-0.001", "sgd-0.1", "sgd-plain-0.1"))
+    least = min(final(agd, "train_accuracy") - final(run, "train_accuracy") for run in rivals)
+    words = [point(run, "train_accuracy") for run in (agd, *rivals)]
+    found = [
+        Claim(
+            "32-layer FCN on CIFAR-10: AGD trains, Adam and SGD at their defaults fail",
+            "AGD trains, both rivals fail",
+            f"train accuracy: AGD {words[0]}, Adam {words[1]}, SGD {words[2]} (without momentum {words[3]})",
+            verdict(least >= MARGIN, small=scale != "paper"),
+            budget(agd.config()),
+        )
+    ]
+    agd = runs["showcase/resnet18-agd"]
+    tuned = {name: best(runs, f"showcase/resnet18-{name}") for name in ("adam", "sgd")}
+    ours = f"test accuracy: AGD {point(agd)}" + "".join(
+        f", {title} {point(pair[1])} at {pair[0]:g}"
+        for title, pair in (("Adam", tuned["adam"]), ("SGD", tuned["sgd"]))
+        if pair
+    )
+    gap = max(final(pair[1], "test_accuracy") for pair in tuned.values() if pair) - final(agd, "test_accuracy")
+    found.append(
+        Claim(
+            "ResNet-18: AGD is comparable to the best of the grid",
+            "91.2% (Adam 92.9%)",
+            ours,
+            verdict(gap <= 0.03, gap <= 0.06, small=scale != "paper"),
+            budget(agd.config()),
+        )
+    )
+    agd, sgd = runs["showcase/resnet50-agd"], runs["showcase/resnet50-sgd-0.1"]
+    found.append(
+        Claim(
+            "ResNet-50 on ImageNet: top-1 test accuracy after 350 epochs",
+            "65.5%",
+            f"AGD {point(agd)}, SGD 0.1 {point(sgd)}" + ("" if scale == "paper" else ", on a stand-in"),
+            verdict(scale == "paper" and abs(final(agd, "test_accuracy") - 0.655) < 0.02, small=scale != "paper"),
+            budget(agd.config()),
+        )
+    )
+    return found
+
+
+def _said(runs: Runs, net: str) -> str:
+    run = runs.get(f"showcase/{net}-agd")
+    return wrapped(budget(run.config())) if run else ""

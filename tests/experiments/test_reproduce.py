@@ -1,0 +1,208 @@
+"""The paper's experiments: each builds, runs at the smallest scale, and is drawn again without training."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from autogd import data, models
+from autogd.cli import reproduce
+from autogd.cli.main import main
+from autogd.data import Task, TensorSplit
+from autogd.experiments import cost, width_depth
+from autogd.experiments.catalogue import EXPERIMENTS
+from autogd.experiments.preset import SCALES, published
+from autogd.report.reproduction import show
+from autogd.report.reproduction.theories_table import THEORIES
+from autogd.training import Config, Run, Stopped
+from autogd.training.setup import Setup
+
+ROOT = Path(__file__).parents[2]
+PAPER = {name: trial for each in EXPERIMENTS.values() for name, trial in each.trials("paper").items()}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """All experiments at the smallest scale, once for this file."""
+    folder = tmp_path_factory.mktemp("smoke")
+    started = time.monotonic()
+    assert main(["reproduce", "all", "--scale", "smoke", "--out", str(folder), "--json"]) == 0
+    return folder, time.monotonic() - started
+
+
+@pytest.mark.slow
+def test_all_at_the_smallest_scale_takes_under_three_minutes(smoke):
+    folder, seconds = smoke
+    assert seconds < 180
+    assert {path.stem for path in folder.glob("*.txt")} == set(EXPERIMENTS)
+    assert {path.stem for path in folder.glob("*.png")} == set(EXPERIMENTS) - {"theories-table"}
+
+
+@pytest.mark.slow
+def test_drawing_again_trains_nothing_and_takes_under_half_a_minute(smoke, monkeypatch, capsys):
+    folder, _ = smoke
+    figures = {path: path.read_bytes() for path in folder.glob("*.png")}
+    for path in figures:
+        path.unlink()
+    monkeypatch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
+    started = time.monotonic()
+    assert main(["reproduce", "all", "--out", str(folder), "--json"]) == 0
+    assert time.monotonic() - started < 30
+    assert {path: path.read_bytes() for path in folder.glob("*.png")} == figures
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["experiments"]) == list(EXPERIMENTS)
+    assert all(each["claims"] for each in told["experiments"].values())
+
+
+@pytest.mark.slow
+def test_records_stay_and_weights_and_checkpoints_go(smoke):
+    folder, _ = smoke
+    kinds = {path.name for path in folder.rglob("*") if path.is_file() and path.parent != folder}
+    assert kinds == {"config.json", "metrics.jsonl", "summary.json", "steps.json"}
+    assert not list(folder.rglob("checkpoints"))
+
+
+@pytest.mark.slow
+def test_where_the_data_are_is_not_recorded(smoke):
+    folder, _ = smoke
+    configs = [Run(path.parent).config() for path in folder.rglob("config.json")]
+    assert all(config.data_dir is None and config.device == "auto" for config in configs)
+
+
+@pytest.mark.slow
+def test_every_step_of_the_first_epoch_is_recorded(smoke):
+    folder, _ = smoke
+    run = Run(folder / "batch-size/batch32")
+    steps, first = run.steps(), run.metrics()[0]
+    assert len(steps["objective"]) == first["step"] == 1437 // 32
+    assert sum(steps["objective"]) / len(steps["objective"]) == pytest.approx(first["objective"], rel=1e-4)
+    assert max(steps["learning_rate"]) == pytest.approx(first["learning_rate_max"], rel=1e-4)
+
+
+def test_what_is_not_recorded_is_not_drawn(tmp_path):
+    with pytest.raises(ValueError, match=r"batch-size/batch32.*not recorded yet"):
+        show("batch-size", "smoke", tmp_path)
+
+
+def test_stopping_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise Stopped("stopped", 2)
+
+    monkeypatch.setattr("autogd.training.study.train", stop)
+    assert main(["reproduce", "batch-size", "--out", str(tmp_path), "--json"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_an_unknown_experiment_is_named(capsys):
+    assert main(["reproduce", "figure-9"]) == 1
+    assert "figure-9: there is no such experiment; choose all or one of showcase" in capsys.readouterr().err
+
+
+def test_the_list_says_what_each_costs(capsys):
+    assert main(["reproduce", "--list", "--scale", "paper", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == list(EXPERIMENTS)
+    assert rows["showcase"]["gpu_hours"] > rows["batch-size"]["gpu_hours"] > 0
+    assert main(["reproduce", "--list"]) == 0
+    assert "versus-tuned" in capsys.readouterr().out
+
+
+def test_the_full_scale_tells_its_gpu_hours_before_it_starts(tmp_path, monkeypatch, capsys):
+    def begin(*_):
+        raise Stopped("stopped", 2)
+
+    monkeypatch.setattr(reproduce, "_train", begin)
+    assert main(["reproduce", "width-depth", "--scale", "paper", "--out", str(tmp_path)]) == 130
+    assert re.search(r"31 runs: .* GPU-hours", capsys.readouterr().err.replace("\n", " "))
+
+
+def test_resnet_50_is_counted_as_in_the_literature():
+    # 4.1e9 multiply-adds for 224 pixels: two operations each, three passes to train and one to test
+    found = cost.cost([published(data="imagenet", model="resnet50", epochs=1, batch_size=1024)])
+    assert found.operations == pytest.approx(2 * 4.1e9 * (3 * 1_281_167 + 50_000), rel=0.05)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_run_has_the_settings_of_the_published_curves(name, scale):
+    for trial, config in EXPERIMENTS[name].trials(scale).items():
+        assert config == config.resolved(), trial
+        assert config.loss == ("cross-entropy" if "resnet50" in trial else "mse")
+        assert config.augment != ("phases" in trial and config.data != "digits")
+        assert config.start is None
+        assert config.data_dir is None
+        assert "batch" in trial or config.batch_size == (1024 if config.data == "imagenet" else 128)
+
+
+def test_the_settings_of_the_theory_are_others():
+    output, labels = torch.randn(4, 10), torch.arange(4)
+    tasks = [Setup.build(config) for config in (Config(depth=2, width=8), published(data="digits", depth=2, width=8))]
+    theory, curves = (task.loss(output, labels) for task in tasks)
+    assert curves == 2 * theory
+
+
+@pytest.mark.parametrize("key", sorted({(c.data, c.model, c.depth, c.width) for c in PAPER.values()}, key=str))
+def test_every_network_of_the_full_scale_builds_and_has_gradients_on_meta(key):
+    name, model, depth, width = key
+    shape, classes, _, _ = cost.SETS[name]
+    with torch.device("meta"):
+        network = models.build(model, shape, classes, depth=depth, width=width)
+        network(torch.zeros(2, *shape)).square().mean().backward()
+    assert all(p.grad.shape == p.shape for p in network.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "trial",
+    [
+        "showcase/fcn32-agd",
+        "showcase/fcn32-adam-0.001",
+        "showcase/resnet18-sgd-0.01",
+        "showcase/resnet50-agd",
+        "architectures/vgg16-agd",
+        "versus-tuned/fcn8-sgd-plain-0.1",
+        "width-depth/depth4-width512",
+        "batch-size/batch4096",
+    ],
+)
+def test_the_full_scale_takes_steps_on_a_few_samples(trial, monkeypatch):
+    config = PAPER[trial]
+    shape, classes, _, _ = cost.SETS[config.data]
+
+    def few(*_, **__):
+        torch.manual_seed(0)
+        split = TensorSplit(torch.randn(4, *shape), torch.arange(4))
+        return Task(config.data, split, split, classes, shape)
+
+    monkeypatch.setattr(data, "load", few)
+    setup = Setup.build(config)
+    assert setup.batch_size == 4  # all there are
+
+    def closure():
+        setup.model.zero_grad()
+        loss = setup.loss(setup.output(inputs), labels)
+        loss.backward()
+        return loss
+
+    (inputs, labels), before = setup.train_batch(torch.arange(4), 0)[0], next(setup.model.parameters()).detach().clone()
+    for _ in range(2):
+        assert torch.isfinite(setup.optimiser.step(closure))
+    assert not torch.equal(next(setup.model.parameters()), before)
+
+
+def test_the_laptop_leaves_out_the_corner_that_is_deep_and_wide():
+    sizes = {(c.depth, c.width) for c in width_depth.grid("laptop").values()}
+    assert (8, 512) in sizes
+    assert (16, 512) not in sizes
+    assert (32, 256) in sizes
+
+
+@pytest.mark.parametrize("theory", THEORIES, ids=lambda theory: theory.name)
+def test_every_tick_leads_to_code_or_a_test(theory):
+    assert theory.loss or theory.network
+    assert theory.places
+    assert all((ROOT / place).is_file() for place in theory.places)
+    assert any(place.startswith("tests/") for place in theory.places)
