@@ -117,8 +117,12 @@ class AGD(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         plan = self._plan()
-        if plan is None:
-            return loss
+        if plan is not None:
+            self._update(plan)
+        return loss
+
+    def _update(self, plan: Plan) -> None:
+        """Measure, solve, apply."""
         grads = [_gradient(parameter) for parameter in plan.parameters]
         path = choose_path(grads, plan, self.defaults["foreach"])
 
@@ -134,7 +138,6 @@ class AGD(Optimizer):
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
         self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
-        return loss
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -13,7 +13,9 @@ follows S, not where it settles, which is at S = 0: the step that uses up the sl
 import torch
 from torch import Tensor
 
-__all__ = ["MEMORY", "first_rate", "next_rate", "reach_of", "trust"]
+from autogd.optim.majorisation import ExponentialMajorisation
+
+__all__ = ["MEMORY", "next_rate", "reach_of", "trust"]
 
 # the scalars that a rule carries from step to step, as one vector; slopes are sums that `weight` makes means of
 MEMORY = (
@@ -44,15 +46,6 @@ def reach_of(rate: Tensor) -> Tensor:
     return torch.expm1(rate) * torch.exp(rate)
 
 
-def first_rate(G: Tensor) -> Tensor:
-    """η of the first step, when nothing is measured yet: Theorem 2 on the paper's gradient summary.
-
-    >>> round(float(first_rate(torch.tensor(2.0))), 4)
-    0.6931
-    """
-    return torch.log1p(2 * G / (1 + torch.sqrt(1 + 4 * G)))
-
-
 def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     """The memory after a fresh batch's slope along the last step's direction, with the η for the next.
 
@@ -75,18 +68,19 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     c = ((same - slope) / mean_u).clamp(min=torch.finfo(u.dtype).tiny)
     G = slope + c * mean_u
     u = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
-    new["rate"] = torch.log((1 + torch.sqrt(1 + 4 * u)) / 2)
+    new["rate"] = ExponentialMajorisation().learning_rate(u)
     return new
 
 
-def trust(memory: dict[str, Tensor], size: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+def trust(memory: dict[str, Tensor], size: Tensor, finite: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """By what to multiply a batch's gradient so that it counts for at most two typical ones, and the memory after it.
 
     >>> start = {name: torch.zeros(()) for name in MEMORY} | {"typical": torch.ones(()), "steps": torch.ones(())}
-    >>> [round(float(trust(start, torch.tensor(size))[1]), 6) for size in (1.5, 200.0)]
+    >>> [round(float(trust(start, torch.tensor(size), torch.tensor(True))[1]), 6) for size in (1.5, 200.0)]
     [1.0, 0.01]
     """
     typical = torch.where(memory["steps"] > 0, memory["typical"], size)
     counted = torch.minimum(size, OUTLIER * typical)
     factor = torch.where(size > 0, counted / size, 1)
-    return {**memory, "typical": torch.lerp(typical, counted, 1 - SMOOTHING)}, factor
+    learnt = torch.where(finite, torch.lerp(typical, counted, 1 - SMOOTHING), memory["typical"])
+    return {**memory, "typical": learnt}, factor

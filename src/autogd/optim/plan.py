@@ -1,7 +1,7 @@
 """What a step needs to know about its tensors, and Theorem 2 on the norms of their parts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -47,6 +47,7 @@ class Plan:
     mate: Tensor  # of a part of a bias: the matching part of its weight; its own index where there is none
     mate_noise: Tensor  # the share of that part's dual norm that rounding can produce; 0 where there is none
     owner: Tensor  # the index of the part's tensor
+    sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the last setting of the groups, on the device
 
     @property
     def looks(self) -> bool:
@@ -55,10 +56,15 @@ class Plan:
 
     def per_tensor(self, setting: Callable[[dict[str, Any]], Any]) -> Tensor:
         """A setting of the groups, as a vector of one number a tensor; as one number where there is one group."""
-        values = [setting(group) for group in self.groups]
+        values = tuple(setting(group) for group in self.groups)
         if len(values) == 1:
             return torch.as_tensor(values[0])
-        return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
+        if any(isinstance(value, Tensor) for value in values):
+            return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
+        if values not in self.sent:  # a copy to the device waits for it: only when a setting has changed
+            self.sent.clear()
+            self.sent[values] = torch.tensor(values).to(self.reach)[self.group_of]
+        return self.sent[values]
 
     def per_part(self, values: Tensor) -> Tensor:
         """One number a tensor, or one for all, as one number a part."""

@@ -1,6 +1,5 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype, frobenius, polar
 from autogd.optim.agd import AGD
-from autogd.optim.measured import MEMORY, first_rate, next_rate, trust
+from autogd.optim.measured import MEMORY, next_rate, trust
 from autogd.optim.paths import over_parts
 from autogd.optim.plan import Plan, audible
 
@@ -64,16 +63,8 @@ class StochasticAGD(AGD):
             params, gain=gain, sizes=sizes, weight_decay=weight_decay, maximize=maximize, atoms=atoms, foreach=False
         )
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step; returns the closure's loss, if one is given."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        plan = self._plan()
-        if plan is None:
-            return loss
+    def _update(self, plan: Plan) -> None:
+        """Measure the slope that is left along the last direction, solve, turn, move."""
         grads = [self._dense(parameter) for parameter in plan.parameters]
         signs = [-1.0 if group["maximize"] else 1.0 for group in plan.own]
         norms = torch.cat([frobenius(grad, atom).to(plan.reach) for grad, atom in zip(grads, plan.atoms, strict=True)])
@@ -83,17 +74,18 @@ class StochasticAGD(AGD):
         memory = self._memory(plan)
         first = memory["steps"] == 0
         G = torch.where(heard, plan.reach * norms, 0).sum() / plan.depth
-        memory, factor = trust(memory, G)
+        memory, factor = trust(memory, G, finite)
         grads = [
             torch.where(finite, grad * (sign * factor).to(grad.device, grad.dtype), 0)
             for grad, sign in zip(grads, signs, strict=True)
         ]
-        after = next_rate(memory, self._slope("direction", grads, plan))
+        after = next_rate(memory, self._slope(grads, plan))
         memory = {name: torch.where(finite & ~first, after[name], memory[name]) for name in MEMORY}
-        memory["rate"] = torch.where(first, first_rate(torch.where(finite, G, 0)), memory["rate"])
+        # nothing is measured before the first step: it is Theorem 2's
+        memory["rate"] = torch.where(first, self.majorisation.learning_rate(G), memory["rate"])
 
         self._turn(grads, heard, plan)
-        memory["last_same"] = self._slope("direction", grads, plan)
+        memory["last_same"] = self._slope(grads, plan)
         self._move(memory["rate"], finite, plan)
         memory["steps"] = memory["steps"] + finite.to(memory["steps"].dtype)
         # the rule's scalars go with the groups, where torch keeps a number's type as it is
@@ -101,7 +93,6 @@ class StochasticAGD(AGD):
         self.learning_rate = torch.where(finite, memory["rate"], 0)
         self.gradient_summary = memory["last_same"]
         self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
-        return loss
 
     def _turn(self, grads: list[Tensor], heard: Tensor, plan: Plan) -> None:
         """Update the momentum, and from it the direction: every part of unit size, times its share of the depth."""
@@ -114,10 +105,11 @@ class StochasticAGD(AGD):
             size = torch.where(audible_parts, reach / plan.depth, 0)
             state["direction"].copy_(_direction(ahead, atom, size))
 
-    def _slope(self, name: str, grads: list[Tensor], plan: Plan) -> Tensor:
+    def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """How fast the batch's loss falls along the direction."""
+        dtype = plan.reach.dtype
         slopes = [
-            torch.linalg.vecdot(self.state[p][name].flatten().to(plan.reach.dtype), grad.flatten().to(plan.reach.dtype))
+            torch.linalg.vecdot(self.state[p]["direction"].flatten().to(dtype), grad.flatten().to(dtype))
             for p, grad in zip(plan.parameters, grads, strict=True)
         ]
         return torch.stack([slope.to(plan.reach.device) for slope in slopes]).sum()

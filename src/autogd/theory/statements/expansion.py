@@ -6,7 +6,7 @@ from autogd.theory.bregman import bregman_of_cross_entropy, bregman_of_square, d
 from autogd.theory.draws import draw
 from autogd.theory.linearisation import linearise
 from autogd.theory.losses import cross_entropy, square
-from autogd.theory.statements.common import ROUNDING, Sides, about, assuming, equal, parts_of, seeded, statement
+from autogd.theory.statements.statement import ROUNDING, Sides, about, assuming, equal, parts_of, seeded, statement
 
 __all__ = ["EXPANSION"]
 

@@ -10,7 +10,7 @@ from autogd.optim.majorisation import ExponentialMajorisation
 from autogd.theory.draws import Draw, draw, fully_connected, on_sphere
 from autogd.theory.majorise import FunctionalMajorisation, exponential
 from autogd.theory.perturbation import deep_relative_trust, output_bound
-from autogd.theory.statements.common import ROUNDING, Sides, about, assuming, parts_of, seeded, statement
+from autogd.theory.statements.statement import ROUNDING, Sides, about, assuming, parts_of, seeded, statement
 
 __all__ = ["NETWORK"]
 

@@ -19,7 +19,7 @@ from autogd.theory.convergence import (
 )
 from autogd.theory.draws import Draw, draw, fully_connected, opposed
 from autogd.theory.losses import square
-from autogd.theory.statements.common import ROUNDING, Sides, about, seeded, statement
+from autogd.theory.statements.statement import ROUNDING, Sides, about, seeded, statement
 
 __all__ = ["RATES"]
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from autogd.theory.draws import Draw, draw
 from autogd.theory.losses import square
 from autogd.theory.recover import gauss_newton_step, mirror_descent_step, natural_gradient_step
-from autogd.theory.statements.common import Sides, about, equal, seeded, statement
+from autogd.theory.statements.statement import Sides, about, equal, seeded, statement
 
 __all__ = ["RECOVERED"]
 
