@@ -47,7 +47,9 @@ class Plan:
     mate: Tensor  # of a part of a bias: the matching part of its weight; its own index where there is none
     mate_noise: Tensor  # the share of that part's dual norm that rounding can produce; 0 where there is none
     owner: Tensor  # the index of the part's tensor
-    sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the last setting of the groups, on the device
+    sent: dict[tuple[Any, ...], Tensor] = field(
+        default_factory=dict
+    )  # the latest settings of the groups, on the device
 
     @property
     def looks(self) -> bool:
@@ -62,7 +64,8 @@ class Plan:
         if any(isinstance(value, Tensor) for value in values):
             return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
         if values not in self.sent:  # a copy to the device waits for it: only when a setting has changed
-            self.sent.clear()
+            if len(self.sent) >= 4:
+                self.sent.clear()
             self.sent[values] = torch.tensor(values).to(self.reach)[self.group_of]
         return self.sent[values]
 
