@@ -9,7 +9,7 @@ import torch
 # the same examples on every machine, and no time limit on one: other processes may be busy
 hypothesis.settings.register_profile("seeded", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.load_profile("seeded")
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
 
 
 @pytest.fixture(autouse=True)
