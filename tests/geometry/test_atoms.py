@@ -273,6 +273,9 @@ def test_a_frozen_parameter_of_unknown_kind_is_no_obstacle_until_it_is_trained()
             self.table = nn.Parameter(torch.zeros(3, 3), requires_grad=False)
 
     model = nn.Sequential(nn.Linear(3, 3), Fixed())
+    assert [(row.atom, row.trained) for row in explain(model).rows if row.parameter == "1.table"] == [
+        ("unknown", False)
+    ]
     optimiser = AGD(model)
     model[1].table.grad = torch.ones(3, 3)
     with pytest.raises(ValueError, match=r"1\.table: it was frozen and AGD knows no atom"):

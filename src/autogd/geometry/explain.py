@@ -70,6 +70,11 @@ def explain(model: nn.Module) -> Explanation:
         matrices = f"{atom.parts} of {atom.fan_out} × {atom.fan_in}"
         share = atom.depth / depth if trained else 0.0
         rows.append(Row(role.name, type(role.module).__name__, atom.kind, matrices, atom.target, size, share, trained))
+    known = {role.parameter for role in roles}
+    for name, parameter in model.named_parameters():
+        if parameter not in known:  # frozen, and of no atom: it need not be known until it is trained
+            owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            rows.append(Row(name, owner, "unknown", "", float("nan"), float("nan"), 0.0, False))
     return Explanation(rows, depth)
 
 
