@@ -275,8 +275,6 @@ def test_a_frozen_parameter_of_unknown_kind_is_no_obstacle_until_it_is_trained()
     model = nn.Sequential(nn.Linear(3, 3), Fixed())
     (row,) = [row for row in explain(model).rows if row.parameter == "1.table"]
     assert (row.atom, row.trained) == ("unknown", False)
-        ("unknown", False)
-    ]
     optimiser = AGD(model)
     model[1].table.grad = torch.ones(3, 3)
     with pytest.raises(ValueError, match=r"1\.table: it was frozen and AGD knows no atom"):
