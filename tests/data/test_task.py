@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -121,8 +122,11 @@ def test_ahead_gives_the_batches_in_order_and_passes_errors_on(digits):
 
 
 def test_ahead_can_be_left_early(digits):
-    for _ in ahead(digits.train, torch.arange(100).split(5)):
-        break
+    before = threading.active_count()
+    batches = ahead(digits.train, torch.arange(100).split(5))
+    next(batches)
+    batches.close()
+    assert threading.active_count() == before, "a thread goes on making batches that nobody takes"
 
 
 def test_splits_of_every_kind_keep_the_protocol(digits):
