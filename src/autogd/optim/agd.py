@@ -16,6 +16,7 @@ from autogd.optim.groups import as_groups, check_number, check_parameters, named
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
 from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan, make_plan, solve
+from autogd.optim.telemetry import LastStep
 
 __all__ = ["AGD"]
 
@@ -79,6 +80,7 @@ class AGD(Optimizer):
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
+        self._last: tuple[Plan, Tensor, Tensor, Tensor] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
         defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
         super().__init__(as_groups(params, type(self).__name__), defaults)
@@ -137,12 +139,21 @@ class AGD(Optimizer):
         path.apply(grads, solution.coefficients * plan.per_part(multipliers), plan, finite)
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
+        self._last = (plan, solution.duals, solution.heard, multipliers)
         self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Inside, the model holds the weights to evaluate and to ship; AGD's own are just those."""
         yield
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
+        if self._last is None:
+            return None
+        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
 
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
@@ -197,6 +208,7 @@ class AGD(Optimizer):
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._plans = {}
+        self._last = None
 
 
 _KEPT = (

@@ -81,6 +81,8 @@ class Solution:
     learning_rate: Tensor
     gradient_summary: Tensor
     coefficients: Tensor
+    duals: Tensor  # of each part: scale · weight · ‖∇‖
+    heard: Tensor  # of each part: whether it counts, and moves
     finite: Tensor
 
 
@@ -166,4 +168,4 @@ def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) 
     eta = learning_rate(G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
     coefficients = torch.where(heard, -eta / plan.depth * plan.reach / norms, 0)
-    return Solution(eta, G, coefficients, finite)
+    return Solution(eta, G, coefficients, duals, heard, finite)
