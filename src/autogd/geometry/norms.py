@@ -4,13 +4,9 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atoms import Atom
+from autogd.geometry.squares import accumulation_dtype, squares
 
-__all__ = ["accumulation_dtype", "frobenius", "operator_norm", "polar"]
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which norms of tensors of `dtype` are summed: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+__all__ = ["accumulation_dtype", "frobenius", "operator_norm", "polar", "squares"]
 
 
 def frobenius(grad: Tensor, atom: Atom) -> Tensor:
@@ -21,11 +17,7 @@ def frobenius(grad: Tensor, atom: Atom) -> Tensor:
     >>> frobenius(weight, matrix(weight))
     tensor([5.])
     """
-    dtype = accumulation_dtype(grad.dtype)
-    if grad.is_sparse:
-        rows = torch.linalg.vector_norm(grad._values(), dim=1, dtype=dtype)
-        return torch.zeros(atom.parts, dtype=dtype, device=grad.device).index_copy_(0, grad._indices()[0], rows)
-    return torch.linalg.vector_norm(atom.cut(grad), dim=atom.inner, dtype=dtype).flatten()
+    return squares(grad, atom).sqrt()
 
 
 def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:

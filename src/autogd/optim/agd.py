@@ -14,7 +14,7 @@ from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
-from autogd.optim.paths import choose_path
+from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, make_plan, solve
 from autogd.optim.telemetry import LastStep
 
@@ -126,7 +126,9 @@ class AGD(Optimizer):
     def _update(self, plan: Plan) -> None:
         """Measure, solve, apply."""
         grads = [_gradient(parameter) for parameter in plan.parameters]
-        path = choose_path(grads, plan, self.defaults["foreach"])
+        if "path" not in plan.kept:
+            plan.kept["path"] = choose_path(grads, plan, self.defaults["foreach"])
+        path: Path = plan.kept["path"]
 
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
         if plan.looks:
@@ -140,7 +142,8 @@ class AGD(Optimizer):
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
         self._last = (plan, solution.duals, solution.heard, multipliers)
-        self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
+        if finite is not None:
+            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -158,7 +161,7 @@ class AGD(Optimizer):
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
         entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
-        key = tuple((id(p), p.device, p.dtype, p.grad.is_sparse) for p in entries)
+        key = tuple((id(p), p.device, p.dtype, p.grad.layout, _spread(p.grad)) for p in entries)
         if key not in self._plans and entries:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
@@ -215,6 +218,11 @@ _KEPT = (
     "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_weights", "_sizes",
     "_overrides",
 )  # fmt: skip
+
+
+def _spread(grad: Tensor) -> object:
+    """How a DTensor lies over the processes; None for any other tensor."""
+    return None if type(grad) is Tensor else (getattr(grad, "placements", None), getattr(grad, "device_mesh", None))
 
 
 def _gradient(parameter: Tensor) -> Tensor:
