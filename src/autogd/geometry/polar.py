@@ -66,7 +66,8 @@ def _opening(x: Tensor, coefficients: tuple[float, float, float]) -> tuple[Tenso
     _, b, c = coefficients
     gram = x @ x.mT
     square = gram @ gram
-    size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny).sqrt()
+    # the Frobenius norm is one by now, or zero, which must stay so
+    size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True).sqrt().clamp(min=torch.finfo(x.dtype).eps)
     x.div_(size.sqrt())
     gram.div_(size)
     return x, gram, torch.add(square.mul_(c / size.square()), gram, alpha=b)
