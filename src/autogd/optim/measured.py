@@ -72,8 +72,8 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     G = slope + c * taken
     u = reach_of(memory["rate"])
     wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
-    # a step that did more harm than steps do good is answered at once, whatever the mean says
-    wanted = torch.where(fresh < -usual, SHORTEN * u, wanted)
+    # a step that did far more harm than steps do good is answered at once, whatever the mean says
+    wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)
     new["rate"] = torch.where(taken > 0, ExponentialMajorisation().learning_rate(wanted), memory["rate"])
     return new
 
