@@ -69,9 +69,7 @@ def seeded(cell: Cell, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outco
         yield run(replace(cell, seed=seed))
 
 
-def trial(
-    workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS, stretch: int = 1
-) -> Iterator[Outcome]:
+def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS, stretch: int = 1) -> Iterator[Outcome]:
     """Everything that one optimiser runs on one workload: its grid, where it is tuned, then every seed.
 
     A grid is always searched at the normal budget; `stretch` is for what comes after.
