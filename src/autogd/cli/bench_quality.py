@@ -10,17 +10,19 @@ example: autogd bench quality --workloads diabetes cells --optimisers agd-stocha
 
 import json as jsonlib
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autogd.experiments.quality.grid import LONG_STRETCH, SEEDS, trial
+from autogd.experiments.quality.grid import LONG_STRETCH, OURS, SEEDS, trial
 from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.quality.recorder import Recorder
 from autogd.experiments.quality.records import COMMITTED, Records
@@ -31,6 +33,8 @@ from autogd.report.quality_table import HEADS, markdown, row, verdicts
 from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
+
+WIDTH = 132  # of the table where there is no terminal to ask
 
 
 @dataclass(frozen=True)
@@ -151,18 +155,20 @@ def _print(options: Options, shown: list[Standing]) -> None:
     if options.markdown:
         print(markdown(shown))
         return
-    table = Table(title="validation loss at the end of the budget, beside Adam at the best of its grid")
+    table = Table(
+        box=SIMPLE_HEAD, title="validation loss at the end of the budget, beside Adam at the best of its grid"
+    )
     for head in HEADS:
-        table.add_column(head, justify="left" if head in HEADS[:3] else "right")
+        words = head.replace(" to ", " to\n")
+        table.add_column(words, justify="left" if head in HEADS[:3] else "right", no_wrap=head == "optimiser")
     before = ""
     for each in shown:
-        if each.workload != before:
+        first = each.workload != before
+        if first:
             table.add_section()
-        table.add_row(
-            *row(each, first=each.workload != before), style="bold" if each.optimiser == OPTIMISERS[0] else ""
-        )
+        table.add_row(*row(each, first), style="bold" if each.optimiser == OURS[0] else "")
         before = each.workload
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(table)
     for line in verdicts(shown):
         console.print(line, highlight=False)

@@ -167,9 +167,9 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
     last = [outcome.loss[-1] for outcome in runs]
     hits = [outcome.accuracy[-1] for outcome in runs]
     lost = sum(map(math.isinf, last))
-    rates = {
-        schedule: {cell.lr or 0.0 for cell in grid if cell.schedule == schedule} for schedule in get_args(Schedule)
-    }
+    rates: dict[str, set[float]] = {schedule: set() for schedule in get_args(Schedule)}
+    for cell in grid:
+        rates[cell.schedule].add(cell.lr or 0.0)
     beside = rates[winner.schedule] if winner else set()
     return Standing(
         workload=runs[0].cell.workload,
