@@ -106,7 +106,7 @@ def _setting(standing: Standing) -> str:
 def _loss(standing: Standing) -> str:
     words = f"{standing.loss:.3f}" if standing.spread is None else f"{standing.loss:.3f} ± {standing.spread:.3f}"
     if standing.lost:
-        words = f"lost with {standing.lost} of {standing.seeds} seeds"
+        words = f"lost ({standing.lost} of {standing.seeds})"
     elif standing.seeds != len(SEEDS):
         words += f" ({standing.seeds} seed{'s' * (standing.seeds != 1)})"
     return words
