@@ -25,7 +25,6 @@ def published(**changes: Any) -> Config:
     ('mse', 'square')
     """
     settings: dict[str, Any] = {
-        "optimiser": "agd",
         "data": "cifar10",
         "model": "fcn",
         "loss": "mse",  # targets of norm √d_L and relu·√2 come with the losses and the networks

@@ -33,7 +33,11 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
             axes.plot(epochs, values, color=COLOURS.get(name), ls=STYLES.get(name, "-"), lw=2, label=name)
         if name.endswith("AGD"):
             right.plot(epochs, [record["learning_rate"] for record in runs], color=COLOURS[name], lw=2)
-    for axes, label in ((left, "train accuracy (%)"), (middle, "test accuracy (%)"), (right, "learning rate η, as it was found")):
+    for axes, label in (
+        (left, "train accuracy (%)"),
+        (middle, "test accuracy (%)"),
+        (right, "learning rate η, as found"),
+    ):
         axes.set_title(label)
         axes.set_xlabel("epoch")
         axes.set_ylim(bottom=0)
