@@ -1,10 +1,10 @@
 """Hugging Face's Trainer: averaged weights where it evaluates and saves, and η where it reports a learning rate."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -97,7 +97,7 @@ class AveragedTrainer(Trainer):
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        weights = get_model_state_dict(self.model, options=WHOLE)
+        weights = get_model_state_dict(cast(nn.Module, self.model), options=WHOLE)
         if self.args.should_save:
             torch.save(weights, Path(output_dir) / TRAINING)
 
@@ -105,4 +105,4 @@ class AveragedTrainer(Trainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (Path(checkpoint) / TRAINING).exists():
             weights = torch.load(Path(checkpoint) / TRAINING, map_location="cpu", weights_only=True)
-            set_model_state_dict(self.model, weights, options=WHOLE)
+            set_model_state_dict(cast(nn.Module, self.model), weights, options=WHOLE)
