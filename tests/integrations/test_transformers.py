@@ -25,7 +25,7 @@ def is_averaged(model, optimiser):
     return all(torch.equal(p, optimiser.state[p]["mean"]) for p in model.parameters())
 
 
-def make(folder, steps, **settings):
+def make(folder, steps, trainer=Trainer, scheduler=DerivedRate, **settings):
     torch.manual_seed(1)
     config = transformers.GPT2Config(
         vocab_size=10, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0, resid_pdrop=0.0,
