@@ -77,3 +77,14 @@ def test_a_checkpoint_has_what_to_ship_and_what_to_go_on_from(when, tmp_path, lo
     _, whole = fit(tmp_path / "whole", 4, loader)
     for name, weight in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], weight), name
+
+
+def test_lightnings_own_monitor_shows_the_multiplier(tmp_path, loader):
+    monitor = L.pytorch.callbacks.LearningRateMonitor()
+    trainer = L.Trainer(
+        max_epochs=1, accelerator="cpu", callbacks=[monitor], logger=L.pytorch.loggers.CSVLogger(tmp_path),
+        log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
+        enable_checkpointing=False,
+    )  # fmt: skip
+    trainer.fit(Model(), loader)
+    assert monitor.lrs == {"lr-MeanAGD": [1, 1, 1]}

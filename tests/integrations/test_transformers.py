@@ -40,13 +40,8 @@ def make(folder, steps, trainer=Trainer, scheduler=DerivedRate, **settings):
     )  # fmt: skip
     rows = torch.randint(10, (16, 8), generator=torch.Generator().manual_seed(0))
     samples = [{"input_ids": row, "labels": row} for row in rows]
-    return Trainer(
-        model,
-        arguments,
-        train_dataset=samples,
-        eval_dataset=samples[:4],
-        optimizers=(optimiser, DerivedRate(optimiser)),
-    )
+    optimisers = (optimiser, scheduler(optimiser))
+    return trainer(model, arguments, train_dataset=samples, eval_dataset=samples[:4], optimizers=optimisers)
 
 
 def test_the_averaged_weights_are_judged_saved_and_left_in_the_model(tmp_path):
@@ -92,3 +87,17 @@ def test_the_best_checkpoint_stays_what_it_was(tmp_path):
     trainer.save_model(str(tmp_path / "final"))
     final = load_file(tmp_path / "final" / "model.safetensors")
     assert all(torch.equal(final[name], weight) for name, weight in best.items())
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "shown"),
+    [
+        (lambda optimiser: torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 0.5**step), [1, 0.5, 0.25, 0.125]),
+        (lambda optimiser: None, [1, 0.75, 0.5, 0.25]),  # Trainer's own, where it gets none
+    ],
+    ids=["of torch", "none"],
+)
+def test_a_scheduler_moves_the_multiplier_in_a_plain_trainer_too(scheduler, shown, tmp_path):
+    trainer = make(tmp_path, 4, transformers.Trainer, scheduler)
+    trainer.train()
+    assert [line["learning_rate"] for line in trainer.state.log_history if "learning_rate" in line] == shown
