@@ -86,5 +86,5 @@ def test_lightnings_own_monitor_shows_the_multiplier(tmp_path, loader):
         log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
         enable_checkpointing=False,
     )  # fmt: skip
-    trainer.fit(Model(), loader)
+    trainer.fit(Model(), loader, loader)
     assert monitor.lrs == {"lr-MeanAGD": [1, 1, 1]}
