@@ -1,6 +1,6 @@
 """Averaged weights go into a model and out of it again, to the bit."""
 
-import accelerate
+import pytest
 import torch
 from torch import nn
 
@@ -33,6 +33,7 @@ def test_shipped_weights_are_the_averaged_ones_and_recalling_is_exact():
 
 
 def test_an_optimiser_in_a_wrapper_is_found_and_others_are_passed_over():
+    accelerate = pytest.importorskip("accelerate")
     parameters, optimiser = trained()
     wrapped = accelerate.Accelerator(cpu=True).prepare(optimiser)
     assert wrapped is not optimiser
