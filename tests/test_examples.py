@@ -18,7 +18,7 @@ def test_an_example_runs_and_learns(path, tmp_path):
         pytest.importorskip(framework)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if framework in PROCESSES else []
     out = subprocess.run(
-        [sys.executable, *launch, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, *launch, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert out.returncode == 0, out.stderr
     accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", out.stdout)]
