@@ -1,6 +1,8 @@
 """Every example runs as it stands, with the real packages, and learns."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +19,20 @@ def test_an_example_runs_and_learns(path, tmp_path):
     if framework in ("lightning", "transformers", "accelerate", "skorch"):
         pytest.importorskip(framework)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if framework in PROCESSES else []
-    out = subprocess.run(
-        [sys.executable, *launch, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    command = [sys.executable, *launch, str(path)]
+    # a session of its own, so that what torchrun started ends with it
+    example = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert out.returncode == 0, out.stderr
-    accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", out.stdout)]
+    try:
+        shown, errors = example.communicate(timeout=600)
+    except subprocess.TimeoutExpired:
+        os.killpg(example.pid, signal.SIGKILL)
+        raise
+    assert example.returncode == 0, errors
+    accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", shown)]
     # chance is 10%; the last digits of a row of consecutive numbers are harder than those that come with scikit-learn
-    assert accuracies[-1] > (60 if framework == "transformers" else 85), out.stdout
+    assert accuracies[-1] > (60 if framework == "transformers" else 85), shown
 
 
 def test_the_examples_are_numbered_without_gaps():
