@@ -130,13 +130,16 @@ class StochasticAGD(AGD):
             state, mine, slope = self.state[parameter], local(parameter), local(grad)
             sign = -1.0 if group["maximize"] else 1.0
             step, wanted, trusted = (value.to(mine.device) for value in (step, share, factor))
-            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted)
+            keep: float | Tensor = MOMENTUM
+            if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
+                slope, keep = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 1, MOMENTUM)
+            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted, keep)
             turned = self._direction(ahead, parameter, atom, size.to(mine.device))
             local(state["direction"]).copy_(turned)
             slopes.append(_dot(turned, slope) * sign)
             if group["weight_decay"]:
                 mine.mul_(1 - step * group["weight_decay"] * atom.weight / plan.depth)
-            mine.sub_(turned.mul_(step))
+            mine.addcmul_(turned.to(mine.dtype), -step.to(mine.dtype))
             local(state["average"]).lerp_(mine.to(state["average"].dtype), torch.where(step == 0, 0, wanted))
         return added_up(slopes, plan)
 
@@ -147,7 +150,7 @@ class StochasticAGD(AGD):
         turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
         if vector is not None:
             state["vector"] = vector
-        turned = (atom.cut(turned) * over_parts(size, atom)).reshape(turned.shape)
+        atom.cut(turned).mul_(over_parts(size, atom))
         return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
@@ -197,11 +200,10 @@ class StochasticAGD(AGD):
         self._lent = False
 
 
-def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor) -> Tensor:
+def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Tensor) -> Tensor:
     """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
-    fresh = torch.where(factor == 0, 0, grad * factor) * (1 - MOMENTUM)
-    keep = torch.where(factor == 0, 1.0, MOMENTUM)  # a batch that is not to be trusted at all changes nothing
-    ahead = momentum.to(fresh.dtype).mul_(keep).add_(fresh)
+    fresh = grad.to(accumulation_dtype(grad.dtype)) * (factor * (1 - MOMENTUM))
+    ahead = fresh + keep * momentum if isinstance(keep, Tensor) else torch.add(fresh, momentum, alpha=keep)
     momentum.copy_(ahead)
     return ahead.mul_(keep).add_(fresh)
 
