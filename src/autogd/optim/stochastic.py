@@ -32,7 +32,7 @@ class StochasticAGD(AGD):
     constant is 1 whatever the network. Here the direction is the exact minimiser of Lemma 5 without Assumption 2, the
     polar factor of the momentum, and the slope along it is measured by the next batch (`autogd.optim.measured` has the
     mathematics). η rises while steps are too short and decays by itself as training converges. What is to be evaluated
-    and shipped is the average over the last ninth of the steps: `with optimiser.averaged(): evaluate(model)`; the
+    and shipped is the average over the last quarter of the steps: `with optimiser.averaged(): evaluate(model)`; the
     statistics of batch norm are those of the trained weights there, `torch.optim.swa_utils.update_bn` renews them.
 
     The state is 8 bytes a weight in float32: momentum and direction in half precision, and the average.
