@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.atoms import Atom, Rule
+from autogd.geometry.directions import check_geometry
 from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
@@ -17,6 +18,7 @@ from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
 from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, make_plan, solve
 from autogd.optim.telemetry import LastStep
+from autogd.optim.turned import Turned
 
 __all__ = ["AGD"]
 
@@ -34,7 +36,8 @@ class AGD(Optimizer):
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step; 1 is the derived one.
-        geometry: how a gradient is measured; "frobenius" is the paper's.
+        geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. Without it, "operator" keeps
+            the direction, at the price of a power iteration and a vector of state; "spectral" takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
             weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
@@ -66,8 +69,7 @@ class AGD(Optimizer):
     ) -> None:
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
-        if geometry != "frobenius":
-            raise ValueError(f"geometry: {geometry!r} is not known; use 'frobenius'")
+        self._geometry = check_geometry(geometry)
         if sizes not in ("dimensional", "measured"):
             raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
         self._sizes = sizes
@@ -127,7 +129,7 @@ class AGD(Optimizer):
         """Measure, solve, apply."""
         grads = [_gradient(parameter) for parameter in plan.parameters]
         if "path" not in plan.kept:
-            plan.kept["path"] = choose_path(grads, plan, self.defaults["foreach"])
+            plan.kept["path"] = self._path(grads, plan)
         path: Path = plan.kept["path"]
 
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
@@ -144,6 +146,11 @@ class AGD(Optimizer):
         self._last = (plan, solution.duals, solution.heard, multipliers)
         if finite is not None:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+
+    def _path(self, grads: list[Tensor], plan: Plan) -> Path:
+        if self._geometry == "frobenius":
+            return choose_path(grads, plan, self.defaults["foreach"])
+        return Turned(self._geometry, self.state)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -216,7 +223,7 @@ class AGD(Optimizer):
 
 _KEPT = (
     "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_weights", "_sizes",
-    "_overrides",
+    "_overrides", "_geometry",
 )  # fmt: skip
 
 
