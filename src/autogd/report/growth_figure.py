@@ -26,7 +26,11 @@ def draw_growth(points: Sequence[Point]) -> bytes:
                 counts = [getattr(p, along) for p in chosen]
                 axes.plot(counts, [getattr(p, quantity) for p in chosen], "o-", label=optimiser, markersize=3)
             axes.set_xscale("log")
-            axes.set_yscale("symlog", linthresh=100) if quantity == "peak" else axes.set_yscale("log")
+            if quantity == "peak":
+                axes.set_yscale("symlog", linthresh=100)
+                axes.set_ylim(bottom=0)
+            else:
+                axes.set_yscale("log")
             axes.set_title(f"{title}, against {along}", fontsize=9)
             axes.tick_params(which="both", labelsize=8)
             axes.grid(alpha=0.3)
