@@ -20,6 +20,8 @@ def draw_growth(points: Sequence[Point]) -> bytes:
     titles = {"seconds": "seconds a step", "peak": "bytes held during a step"}
     for row, (quantity, title) in enumerate(titles.items()):
         for column, along in enumerate(("weights", "tensors")):
+            if all(point.along != along for point in points):
+                continue
             axes = figure.add_subplot(2, 2, 2 * row + column + 1)
             for optimiser in dict.fromkeys(point.optimiser for point in points):
                 chosen = [p for p in points if p.optimiser == optimiser and p.along == along]
