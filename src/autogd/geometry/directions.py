@@ -66,18 +66,24 @@ def largest(parts: Tensor, vector: Tensor | None = None) -> tuple[Tensor, Tensor
     >>> round(float(value), 4)
     4.0
     """
-    steps = 1
+    # a start that is not orthogonal to the vector looked for: the longest row
+    rows = torch.linalg.vector_norm(parts, dim=2).argmax(1)
+    longest = parts[torch.arange(len(parts), device=parts.device), rows].unsqueeze(2)
+    steps = WARM_UP if vector is None else 1
     if vector is None:
-        # a start that is not orthogonal to the vector looked for: the longest row
-        rows = torch.linalg.vector_norm(parts, dim=2).argmax(1)
-        vector, steps = parts[torch.arange(len(parts), device=parts.device), rows].unsqueeze(2), WARM_UP
-    tiny = torch.finfo(parts.dtype).tiny
+        vector = longest
+    else:  # of a part whose gradient was zero, or not finite, nothing is left to go on from
+        sizes = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+        vector = torch.where((sizes > 0) & (sizes < torch.inf), vector.to(parts.dtype), longest)
     for _ in range(steps):
-        image = parts @ (vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=tiny))
-        vector = parts.mT @ image
+        vector = parts.mT @ _unit(parts @ _unit(vector))
     # ‖Mᵀ(Mv)‖/‖Mv‖ is nearer to the largest singular value than ‖Mv‖, and never above it
-    sizes = torch.linalg.vector_norm(vector, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp(min=tiny)
-    return sizes.squeeze(1), vector
+    return torch.linalg.vector_norm(vector, dim=(1, 2)), vector
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    sizes = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return vectors / sizes.clamp(min=torch.finfo(vectors.dtype).tiny)
 
 
 def _divided(x: Tensor, norms: Tensor, atom: Atom) -> Tensor:
