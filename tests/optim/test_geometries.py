@@ -42,7 +42,7 @@ def one_step_by_hand(model, turn):
 
 @pytest.mark.parametrize(
     ("geometry", "turn", "error"),
-    [("operator", over_its_largest, 0.02), ("spectral", lambda g: polar(g.unsqueeze(0))[0], 1e-12)],
+    [("operator", over_its_largest, 0.05), ("spectral", lambda g: polar(g.unsqueeze(0))[0], 1e-12)],
 )
 def test_a_few_steps_equal_those_by_hand(geometry, turn, error):
     fast, plain = network(), network()

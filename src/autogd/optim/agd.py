@@ -37,7 +37,7 @@ class AGD(Optimizer):
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step; 1 is the derived one.
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. Without it, "operator" keeps
-            the direction, at the price of a power iteration and a vector of state; "spectral" takes the best direction.
+            the direction, at the price of power iterations and a vector of state; "spectral" takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
             weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
