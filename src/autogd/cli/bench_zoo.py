@@ -38,15 +38,18 @@ def run(options: Options) -> int:
         print(jsonlib.dumps([asdict(row) for row in rows]))
         return 0
     shown = f" / {options.steps}" if options.steps != 30 else ""
-    table = Table(title=f"drop of the loss on one fixed batch, after 30{shown} steps")
+    table = Table(
+        title=f"drop of the loss on one fixed batch, after 30{shown} steps (and how many of the first 30 lowered it)"
+    )
     for head in ("architecture", "loss at start", *(name for name in RUNS if "Adam" not in name), "Adam, best of 3"):
         table.add_column(head, justify="left" if head == "architecture" else "right")
     for name in ZOO:
         found = {row.optimiser: row for row in rows if row.architecture == name}
         adam = [row for row in found.values() if "Adam" in row.optimiser]
         best = _cell(max(row.after_30 for row in adam), max(row.after_all for row in adam), options.steps)
-        ours = [_cell(row.after_30, row.after_all, options.steps) for row in found.values() if row not in adam]
-        table.add_row(name, f"{found['AGD'].start:.2f}", *ours, best)
+        ours = [row for row in found.values() if row not in adam]
+        cells = [f"{_cell(row.after_30, row.after_all, options.steps)} ({row.lowered})" for row in ours]
+        table.add_row(name, f"{found['AGD'].start:.2f}", *cells, best)
     console.print(table)
     return 0
 
