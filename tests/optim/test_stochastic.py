@@ -174,6 +174,21 @@ def test_a_gradient_that_is_not_finite_leaves_weights_and_state_alone():
     assert all(torch.equal(a, b) for a, b in zip(state, now, strict=True))
 
 
+@pytest.mark.parametrize("empty", [0, 1, 5])
+def test_a_batch_without_any_gradient_does_not_switch_training_off(empty):
+    model = initialise_(FCN(3, 16, 8, 4), torch.Generator().manual_seed(0))
+    optimiser = StochasticAGD(model)
+    x = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
+    losses = []
+    for i in range(30):
+        optimiser.zero_grad()
+        loss = square_loss(model(x), torch.tanh(x[:, :4]))
+        (loss * (i != empty)).backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
 def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(monkeypatch):
     monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
     model = FCN(2, 8, 8, 4)

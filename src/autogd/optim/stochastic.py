@@ -33,7 +33,7 @@ class StochasticAGD(AGD):
     constant is 1 whatever the network. Here the direction is the exact minimiser of Lemma 5 without Assumption 2, the
     polar factor of the momentum, and the slope along it is measured by the next batch (`autogd.optim.measured` has the
     mathematics). η rises while steps are too short and decays by itself as training converges. What is to be evaluated
-    and shipped is the average over the last ninth of the steps: `with optimiser.averaged(): evaluate(model)`; the
+    and shipped is the average over the last quarter of the steps: `with optimiser.averaged(): evaluate(model)`; the
     statistics of batch norm are those of the trained weights there, `torch.optim.swa_utils.update_bn` renews them.
 
     The state is 8 bytes a weight in float32: momentum and direction in half precision, and the average.
@@ -113,7 +113,8 @@ class StochasticAGD(AGD):
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
         steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
         memory["moved"] = torch.where(finite, _mean(steps, plan), memory["moved"])
-        memory["steps"] = memory["steps"] + finite.to(memory["steps"].dtype)
+        # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
+        memory["steps"] = memory["steps"] + (finite & (G > 0))
         last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
         memory["last_same"] = torch.where(finite, last_same, memory["last_same"])
         # the rule's scalars go with the groups, where torch keeps a number's type as it is
@@ -138,13 +139,16 @@ class StochasticAGD(AGD):
             state, mine, slope = self.state[parameter], local(parameter), local(grad)
             sign = -1.0 if group["maximize"] else 1.0
             step, wanted, trusted = (value.to(mine.device) for value in (step, share, factor))
-            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted)
+            keep: float | Tensor = MOMENTUM
+            if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
+                slope, keep = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 1, MOMENTUM)
+            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted, keep)
             turned = self._direction(ahead, parameter, atom, size.to(mine.device))
             local(state["direction"]).copy_(turned)
             slopes.append(_dot(turned, slope) * sign)
             if group["weight_decay"]:
                 mine.mul_(1 - step * group["weight_decay"] * atom.weight / plan.depth)
-            mine.sub_(turned.mul_(step))
+            mine.addcmul_(turned.to(mine.dtype), -step.to(mine.dtype))
             local(state["average"]).lerp_(mine.to(state["average"].dtype), torch.where(step == 0, 0, wanted))
         return added_up(slopes, plan)
 
@@ -155,7 +159,7 @@ class StochasticAGD(AGD):
         turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
         if vector is not None:
             state["vector"] = vector
-        turned = (atom.cut(turned) * over_parts(size, atom)).reshape(turned.shape)
+        atom.cut(turned).mul_(over_parts(size, atom))
         return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
@@ -219,11 +223,10 @@ class StochasticAGD(AGD):
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
 
 
-def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor) -> Tensor:
+def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Tensor) -> Tensor:
     """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
-    fresh = torch.where(factor == 0, 0, grad.to(accumulation_dtype(grad.dtype)) * factor) * (1 - MOMENTUM)
-    keep = torch.where(factor == 0, 1.0, MOMENTUM)  # a batch that is not to be trusted at all changes nothing
-    ahead = momentum.to(fresh.dtype).mul_(keep).add_(fresh)
+    fresh = grad.to(accumulation_dtype(grad.dtype)) * (factor * (1 - MOMENTUM))
+    ahead = fresh + keep * momentum if isinstance(keep, Tensor) else torch.add(fresh, momentum, alpha=keep)
     momentum.copy_(ahead)
     return ahead.mul_(keep).add_(fresh)
 
