@@ -15,7 +15,7 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.geometry.polar import polar
 
-__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "unit_direction"]
+__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "largest", "unit_direction"]
 
 Geometry = Literal["frobenius", "operator", "spectral"]
 GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "operator", "spectral")
