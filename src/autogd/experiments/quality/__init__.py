@@ -1,0 +1,1 @@
+"""The benchmark of training quality: fixed workloads, tuned rivals, nothing to set for ours."""

@@ -1,0 +1,90 @@
+"""Networks of the benchmark that `autogd.models` does not have: plain stacks and torch's own layers."""
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LSTM", "PlainCNN", "ViT", "autoencoder", "mlp"]
+
+
+def mlp(*sizes: int) -> nn.Sequential:
+    """Linear layers with biases and relu between them, as people write them.
+
+    >>> mlp(4, 8, 1)(torch.randn(2, 4)).shape
+    torch.Size([2, 1])
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def autoencoder(d_in: int, width: int, code: int) -> nn.Sequential:
+    """Down to a code and back.
+
+    >>> autoencoder(16, 8, 2)(torch.randn(3, 16)).shape
+    torch.Size([3, 16])
+    """
+    return nn.Sequential(mlp(d_in, width, code), nn.ReLU(), mlp(code, width, d_in))
+
+
+class PlainCNN(nn.Module):
+    """Five 3 × 3 convolutions with biases and no norm layer, and a linear head.
+
+    >>> PlainCNN(width=4)(torch.randn(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, width: int = 32, channels: int = 3, classes: int = 10) -> None:
+        super().__init__()
+        sizes = [(channels, width, 2), (width, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1)]
+        sizes.append((2 * width, 4 * width, 2))
+        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, stride, 1) for a, b, stride in sizes)
+        self.head = nn.Linear(4 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a batch of images to one number a class."""
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x.mean((2, 3)))
+
+
+class ViT(nn.Module):
+    """A small vision transformer of torch's own encoder layers, which pack query, key and value in one tensor.
+
+    >>> ViT(side=28, patch=7, depth=1, width=16)(torch.randn(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, side: int, patch: int, depth: int, width: int, classes: int = 10) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, patch, stride=patch)
+        self.positions = nn.Embedding((side // patch) ** 2, width)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a batch of images to one number a class."""
+        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions.weight
+        return self.head(self.norm(self.blocks(tokens)).mean(1))
+
+
+class LSTM(nn.Module):
+    """Characters in, the logits of the next ones out.
+
+    >>> LSTM(vocabulary=9, width=8)(torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 5, 9])
+    """
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.cell = nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """One vector of logits for every position."""
+        return self.head(self.cell(self.tokens(codes))[0])

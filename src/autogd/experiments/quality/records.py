@@ -1,0 +1,68 @@
+"""Outcomes as files: one for each workload, a line for each run."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from autogd.experiments.quality.race import Cell, Outcome
+
+__all__ = ["COMMITTED", "Records"]
+
+COMMITTED = Path(__file__).parent / "records"
+"""The runs that come with the package."""
+
+
+class Records:
+    """What has been run, in a folder.
+
+    >>> import tempfile
+    >>> cell = Cell("diabetes", "adam", lr=1e-3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Records(Path(folder)).add(Outcome(cell, 2, [0.5], [math.nan], [0.4], [1e-3], 1.0))
+    ...     Records(Path(folder)).find(cell).loss
+    [0.5]
+    """
+
+    def __init__(self, folder: Path = COMMITTED) -> None:
+        self.folder = folder
+
+    def of(self, workload: str) -> Iterator[Outcome]:
+        """All outcomes of a workload, in the order of their recording."""
+        path = self._path(workload)
+        if path.exists():
+            for line in path.read_text().splitlines():
+                yield _read(json.loads(line))
+
+    def find(self, cell: Cell) -> Outcome | None:
+        """The latest outcome of a cell, if it was run."""
+        return next((outcome for outcome in reversed(list(self.of(cell.workload))) if outcome.cell == cell), None)
+
+    def add(self, outcome: Outcome) -> None:
+        """Record an outcome; one of the same cell gives way."""
+        kept = [other for other in self.of(outcome.cell.workload) if other.cell != outcome.cell]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(outcome.cell.workload)
+        fresh = path.with_suffix(".new")
+        fresh.write_text("".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
+        fresh.replace(path)  # a run that is stopped here leaves the old file whole
+
+    def _path(self, workload: str) -> Path:
+        return self.folder / f"{workload}.jsonl"
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    fields = asdict(outcome)
+    cell = fields.pop("cell")
+    for name in ("loss", "accuracy", "train", "rate"):
+        fields[name] = [float(f"{value:.5g}") if math.isfinite(value) else None for value in fields[name]]
+    return {**cell, **fields, "seconds": round(outcome.seconds, 2)}
+
+
+def _read(fields: dict[str, Any]) -> Outcome:
+    cell = Cell(**{name: fields.pop(name) for name in ("workload", "optimiser", "lr", "schedule", "seed", "stretch")})
+    for name, missing in (("loss", math.inf), ("train", math.inf), ("accuracy", math.nan), ("rate", math.nan)):
+        fields[name] = [missing if value is None else value for value in fields[name]]
+    return Outcome(cell, **fields)

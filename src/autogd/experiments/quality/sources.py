@@ -1,0 +1,136 @@
+"""The benchmark's data: what a workload draws its batches from, and what it is judged on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from autogd.data import load
+from autogd.data.fetch import data_folder
+from autogd.training.seeds import generator
+
+__all__ = ["SOURCES", "Batch", "Source"]
+
+Batch = tuple[Tensor, Tensor]
+HELD_OUT = 1000  # validation samples, from the test set
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples to train on, by their indices, and a validation set."""
+
+    batch: Callable[[Tensor], Batch]
+    samples: int
+    held_out: Batch
+
+
+def _images(name: str, data_dir: str | None, held_out: int = HELD_OUT) -> Source:
+    task = load(name, data_dir, download=False)
+
+    def prepared(split: object, indices: Tensor) -> Batch:
+        inputs, labels = split.batch(indices)  # type: ignore[attr-defined]
+        return task.prepare(inputs), labels
+
+    test = torch.arange(min(held_out, len(task.test)))
+    return Source(lambda indices: prepared(task.train, indices), len(task.train), prepared(task.test, test))
+
+
+def _digits(data_dir: str | None) -> Source:
+    return _images("digits", data_dir)
+
+
+def _cifar(data_dir: str | None) -> Source:
+    return _images("cifar10", data_dir)
+
+
+def _part_of_cifar(data_dir: str | None) -> Source:
+    whole = _cifar(data_dir)
+    return Source(whole.batch, 10_000, whole.held_out)
+
+
+def _fashion(data_dir: str | None) -> Source:
+    return _images("fashion-mnist", data_dir)
+
+
+def _pictures(data_dir: str | None) -> Source:
+    """Fashion-MNIST, every picture its own target."""
+    whole = _fashion(data_dir)
+
+    def itself(inputs: Tensor) -> Batch:
+        return inputs.flatten(1), inputs.flatten(1)
+
+    return Source(lambda indices: itself(whole.batch(indices)[0]), whole.samples, itself(whole.held_out[0]))
+
+
+def _classes(data_dir: str | None, wanted: range, samples: int | None = None) -> Source:
+    """Fashion-MNIST's classes in a range, counted from zero."""
+    task = load("fashion-mnist", data_dir, download=False)
+    splits = []
+    for split in (task.train, task.test):
+        labels = split.labels  # type: ignore[attr-defined]
+        splits.append(((labels >= wanted.start) & (labels < wanted.stop)).nonzero().flatten())
+    mine, test = splits[0][:samples], splits[1][:HELD_OUT]
+
+    def prepared(split: object, indices: Tensor) -> Batch:
+        inputs, labels = split.batch(indices)  # type: ignore[attr-defined]
+        return task.prepare(inputs), labels - wanted.start
+
+    return Source(lambda indices: prepared(task.train, mine[indices]), len(mine), prepared(task.test, test))
+
+
+def _text(context: int, windows: int) -> Callable[[str | None], Source]:
+    def read(data_dir: str | None) -> Source:
+        task = load("text", data_folder(data_dir) / "tinyshakespeare.txt", context=context)
+        places = torch.arange(windows) * (len(task.test) // windows)
+        return Source(task.train.batch, len(task.train), task.test.batch(places))
+
+    return read
+
+
+def _table(inputs: Tensor, targets: Tensor) -> Source:
+    """A table, standardised; a fifth is held out."""
+    order = torch.randperm(len(inputs), generator=generator("table"))
+    cut = len(order) - len(order) // 5
+    train, held = order[:cut], order[cut:]
+
+    def standard(values: Tensor) -> Tensor:
+        return (values - values[train].mean(0)) / values[train].std(0)
+
+    inputs, targets = standard(inputs.float()), standard(targets.float())
+    return Source(lambda i: (inputs[train[i]], targets[train[i]]), cut, (inputs[held], targets[held]))
+
+
+def _diabetes(data_dir: str | None) -> Source:
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes()
+    return _table(torch.tensor(data.data), torch.tensor(data.target)[:, None])
+
+
+def _cells(data_dir: str | None) -> Source:
+    """Of every cell nucleus thirty measurements; the ten worst are to be told from the others."""
+    from sklearn.datasets import load_breast_cancer
+
+    values = torch.tensor(load_breast_cancer().data)
+    return _table(values[:, :20], values[:, 20:])
+
+
+SOURCES: dict[str, Callable[[str | None], Source]] = {
+    name: lru_cache(read)
+    for name, read in {
+        "digits": _digits,
+        "cifar10": _cifar,
+        "cifar10, 10,000 samples": _part_of_cifar,
+        "fashion-mnist": _fashion,
+        "fashion-mnist, pictures": _pictures,
+        "fashion-mnist, classes 0 to 4": lambda data_dir: _classes(data_dir, range(5)),
+        "fashion-mnist, 1,000 of classes 5 to 9": lambda data_dir: _classes(data_dir, range(5, 10), 1000),
+        "text, windows of 64": _text(64, 128),
+        "text, windows of 32": _text(32, 256),
+        "diabetes": _diabetes,
+        "cells": _cells,
+    }.items()
+}
+"""How each is read from a data folder."""

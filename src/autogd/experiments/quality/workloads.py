@@ -1,0 +1,123 @@
+"""The workloads: each fixed in data, model, loss, batch size and step budget.
+
+To add one, add a line to `WORKLOADS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from autogd.experiments.quality.nets import LSTM, PlainCNN, ViT, autoencoder, mlp
+from autogd.losses import one_hot, square_loss
+from autogd.models import FCN, GPT
+from autogd.models.resnet import ResNet
+
+__all__ = ["LONG", "WORKLOADS", "Workload"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Something to train.
+
+    Args:
+        content: what it is, in a line.
+        data: a name in `SOURCES`.
+        model: makes the network, from torch's own initialisation.
+        loss: of the network's output and the labels.
+        batch: samples in a batch.
+        steps: the budget.
+        before: data that the network is trained on first, by Adam, before its head is drawn anew.
+
+    >>> WORKLOADS["fcn-8"].batch
+    128
+    """
+
+    content: str
+    data: str
+    model: Callable[[], nn.Module]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    batch: int
+    steps: int
+    before: str | None = None
+
+
+def _square(output: Tensor, labels: Tensor) -> Tensor:
+    return square_loss(output, one_hot(labels, output.shape[-1]))
+
+
+def _entropy(output: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(output.flatten(0, -2), labels.flatten())
+
+
+def _small_resnet() -> nn.Module:
+    return ResNet((1, 1, 1, 1), bottleneck=False, width=8, bias=True, affine=True)
+
+
+WORKLOADS: dict[str, Workload] = {
+    "fcn-8": Workload(
+        "FCN, depth 8, width 128; square loss", "cifar10", lambda: FCN(8, 128, 3072, 10), _square, 128, 500
+    ),
+    "fcn-16": Workload(
+        "FCN, depth 16, width 128; square loss", "cifar10", lambda: FCN(16, 128, 3072, 10), _square, 128, 400
+    ),
+    "fcn-32": Workload(
+        "FCN, depth 32, width 96; square loss", "digits", lambda: FCN(32, 96, 64, 10), _square, 128, 400
+    ),
+    "fcn-bias": Workload(
+        "FCN, depth 5, width 128, biases; cross-entropy",
+        "fashion-mnist",
+        lambda: nn.Sequential(nn.Flatten(), mlp(784, 128, 128, 128, 128, 10)),
+        _entropy,
+        128,
+        600,
+    ),
+    "cnn": Workload(
+        "CNN, five convolutions, no norm layer; cross-entropy", "cifar10", lambda: PlainCNN(16), _entropy, 64, 400
+    ),
+    "resnet": Workload(
+        "ResNet, four blocks, batch norm; cross-entropy", "cifar10, 10,000 samples", _small_resnet, _entropy, 64, 200
+    ),
+    "vit": Workload(
+        "ViT, depth 3, width 64; cross-entropy", "fashion-mnist", lambda: ViT(28, 7, 3, 64), _entropy, 64, 300
+    ),
+    "gpt": Workload(
+        "GPT, depth 3, width 96, characters; cross-entropy",
+        "text, windows of 64",
+        lambda: GPT(65, 64, depth=3, width=96, bias=True, affine=True),
+        _entropy,
+        16,
+        300,
+    ),
+    "lstm": Workload(
+        "LSTM, width 128, characters; cross-entropy", "text, windows of 32", lambda: LSTM(65, 128), _entropy, 32, 400
+    ),
+    "diabetes": Workload(
+        "MLP, depth 3, width 64, regression; square loss", "diabetes", lambda: mlp(10, 64, 64, 1), mse_loss, 32, 150
+    ),
+    "cells": Workload(
+        "MLP, depth 4, width 64, regression; square loss", "cells", lambda: mlp(20, 64, 64, 64, 10), mse_loss, 32, 600
+    ),
+    "autoencoder": Workload(
+        "autoencoder, 784-128-32-128-784; square loss",
+        "fashion-mnist, pictures",
+        lambda: autoencoder(784, 128, 32),
+        mse_loss,
+        128,
+        600,
+    ),
+    "fine-tune": Workload(
+        "CNN, trained on five classes, tuned to the other five; cross-entropy",
+        "fashion-mnist, 1,000 of classes 5 to 9",
+        lambda: PlainCNN(16, channels=1, classes=5),
+        _entropy,
+        32,
+        300,
+        before="fashion-mnist, classes 0 to 4",
+    ),
+}
+"""The suite, by name."""
+
+LONG = ("fcn-8", "resnet", "gpt")
+"""The workloads that `--long` takes at ten times the budget."""
