@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD
-from autogd.jax import agd, atoms, default_label
+from autogd import AGD, StochasticAGD
+from autogd.jax import agd, atoms, default_label, stochastic_agd
 
 HEADS = 2
 
@@ -133,3 +133,22 @@ def test_ten_steps_of_agd_are_the_same(model, settings):
     # what no token picked did not move, nor did the keys' bias, which changes no output
     assert (params["embed"]["embedding"][9:] == start["embed"]["embedding"][9:]).all() or settings
     assert (params["qkv"]["bias"][8:16] == start["qkv"]["bias"][8:16]).all()
+
+
+def test_ten_steps_of_stochastic_agd_are_the_same(model):
+    theirs, ours = StochasticAGD(model), stochastic_agd(label=label)
+    start = params = as_tree(dict(model.named_parameters()))
+    state = ours.init(params)
+
+    @jax.jit
+    def step(grads, state, params):
+        updates, state = ours.update(grads, state)
+        return optax.apply_updates(params, updates), state
+
+    for i in range(10):
+        params, state = step(gradients(model, i), state, params)
+        theirs.step()
+        # five polynomials of matrices round more often than a norm does
+        assert distance(model, params) < (2e-5 if model.out.weight.dtype == torch.float32 else 1e-12)
+        assert float(state.learning_rate) == pytest.approx(float(theirs.learning_rate), rel=1e-5)
+    assert distance(model, start) > 0.01

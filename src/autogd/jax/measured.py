@@ -1,0 +1,63 @@
+"""The scalars of the rule for minibatches: `autogd.optim.measured`, line by line, where the mathematics is told."""
+
+import jax
+import jax.numpy as jnp
+
+from autogd.jax.theorem import learning_rate
+from autogd.optim.measured import LENGTHEN, OUTLIER, SHORTEN, SMOOTHING
+
+__all__ = ["next_rate", "reach_of", "trust"]
+
+Memory = dict[str, jax.Array]
+
+
+def reach_of(rate: jax.Array) -> jax.Array:
+    """u(η) = (e^η − 1)e^η, the slope that a step of size η takes away, in units of c.
+
+    >>> float(reach_of(jnp.array(0.0)))
+    0.0
+    """
+    return jnp.expm1(rate) * jnp.exp(rate)
+
+
+def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
+    """The memory after a fresh batch's slope along the last step's direction, with the η for the next.
+
+    >>> from autogd.optim.measured import MEMORY
+    >>> zero, one = jnp.zeros(()), jnp.ones(())
+    >>> start = {name: zero for name in MEMORY} | {"rate": one, "last_same": one}
+    >>> bool(next_rate(start, fresh=one / 2)["rate"] > 1), bool(next_rate(start, fresh=-one)["rate"] < 1)
+    (True, True)
+    """
+    keep, take = SMOOTHING, 1 - SMOOTHING
+    new = dict(memory)
+    known = memory["weight"] > 0
+    typical = jnp.where(known, memory["same"] / jnp.where(known, memory["weight"], 1), memory["last_same"])
+    limit = OUTLIER * jnp.abs(typical)
+    new["fresh"] = keep * memory["fresh"] + take * jnp.clip(fresh, -limit, limit)
+    new["same"] = keep * memory["same"] + take * jnp.minimum(memory["last_same"], limit)
+    new["weight"] = keep * memory["weight"] + take
+    u = reach_of(memory["rate"])
+    new["reach"] = keep * memory["reach"] + take * u
+    slope, same, mean_u = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
+    # what a step removed of the slope, for each unit of u
+    c = jnp.maximum((same - slope) / mean_u, jnp.finfo(u.dtype).tiny)
+    G = slope + c * mean_u
+    u = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, LENGTHEN * u)
+    new["rate"] = learning_rate(u)
+    return new
+
+
+def trust(memory: Memory, size: jax.Array, finite: jax.Array) -> tuple[Memory, jax.Array]:
+    """By what to multiply a batch's gradient so that it counts for at most two typical ones, and the memory after it.
+
+    >>> from autogd.optim.measured import MEMORY
+    >>> start = {name: jnp.zeros(()) for name in MEMORY} | {"typical": jnp.ones(()), "steps": jnp.ones(())}
+    >>> [round(float(trust(start, jnp.array(size), jnp.array(True))[1]), 6) for size in (1.5, 200.0)]
+    [1.0, 0.01]
+    """
+    typical = jnp.where(memory["steps"] > 0, memory["typical"], size)
+    counted = jnp.minimum(size, OUTLIER * typical)
+    factor = jnp.where(size > 0, counted / jnp.where(size > 0, size, 1), 1)
+    learnt = jnp.where(finite, typical + (1 - SMOOTHING) * (counted - typical), memory["typical"])
+    return {**memory, "typical": learnt}, factor
