@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from autogd import data
-from autogd.diagnosis import probe
+from autogd.diagnosis import Recommendation, probe
 from autogd.models import GPT
 
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -96,7 +96,11 @@ def one_rate(lr: float) -> Callable[[nn.Module], list[dict]]:
     return lambda model: [{"params": list(model.parameters()), "lr": lr}]
 
 
-def recommended(name: str, seed: int):
+def per_layer(found: Recommendation) -> Callable[[nn.Module], list[dict]]:
+    return lambda model: found.groups(model, "adamw")
+
+
+def recommended(name: str, seed: int) -> Recommendation:
     _, task, size = WORKLOADS[name]
     return probe(build(name, seed), loss_fn, batches(task, size, seed))
 
@@ -107,7 +111,7 @@ def main(names: list[str]) -> None:
         grid = {lr: statistics.fmean(final_loss(name, s, one_rate(lr)) for s in SEEDS) for lr in GRID}
         best = min(grid, key=grid.__getitem__)
         found = {seed: recommended(name, seed) for seed in SEEDS}
-        layers = statistics.fmean(final_loss(name, s, lambda m, s=s: found[s].groups(m, "adamw")) for s in SEEDS)
+        layers = statistics.fmean(final_loss(name, s, per_layer(found[s])) for s in SEEDS)
         single = statistics.fmean(final_loss(name, s, one_rate(found[s].single["adamw"])) for s in SEEDS)
         rates = ", ".join(f"{r.single['adamw']:.1e}" for r in found.values())
         cells = [f"{x:.4f} ({x / grid[best] - 1:+.0%})" for x in (layers, single)]

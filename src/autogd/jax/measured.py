@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from autogd.jax.parts import smallest
 from autogd.jax.theorem import learning_rate
 from autogd.optim.measured import LENGTHEN, OUTLIER, SHORTEN, SMOOTHING
 
@@ -41,7 +42,7 @@ def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
     new["reach"] = keep * memory["reach"] + take * u
     slope, same, mean_u = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
     # what a step removed of the slope, for each unit of u
-    c = jnp.maximum((same - slope) / mean_u, jnp.finfo(u.dtype).tiny)
+    c = jnp.maximum((same - slope) / mean_u, smallest(u.dtype))
     G = slope + c * mean_u
     u = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, LENGTHEN * u)
     new["rate"] = learning_rate(u)

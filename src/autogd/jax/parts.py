@@ -4,11 +4,12 @@ import math
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import _POLAR
 
-__all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "polar", "scaled"]
+__all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "polar", "scaled", "smallest"]
 
 
 def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
@@ -19,6 +20,15 @@ def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
     """
     wide = any(array.dtype == jnp.float64 for array in arrays)
     return jnp.dtype(jnp.float64 if wide else jnp.float32)
+
+
+def smallest(dtype: jnp.dtype) -> float:
+    """The smallest normal number of a type: what keeps a quotient from being 0/0.
+
+    >>> smallest(jnp.dtype(jnp.float32)) > 0
+    True
+    """
+    return float(ml_dtypes.finfo(dtype).tiny)
 
 
 def frobenius(array: jax.Array, atom: Atom) -> jax.Array:
@@ -82,7 +92,7 @@ def polar(batch: jax.Array) -> jax.Array:
     x = batch.mT if tall else batch
     # the square of the smaller side is all that is multiplied; a zero matrix stays zero
     norms = jnp.sqrt(jnp.square(x).sum((-2, -1), keepdims=True))
-    x = x / jnp.maximum(norms, jnp.finfo(x.dtype).tiny)
+    x = x / jnp.maximum(norms, smallest(x.dtype))
     # an accelerator's default would multiply in fewer digits than the polynomials need
     with jax.default_matmul_precision("highest"):
         for a, b, c in _POLAR:
