@@ -103,8 +103,8 @@ class Recommendation:
                 f"as one rate for all (the median over the matrices): {single}",
                 f"how: in {self.steps} steps StochasticAGD took the loss from {self.first_loss:.4g} to "
                 f"{self.last_loss:.4g}. At these rates the other optimiser moves each tensor,",
-                "by operator norm, as far as StochasticAGD did in the last quarter of them. They are for a constant rate,",
-                "this batch size and these starting weights; nothing was tried out with the other optimiser",
+                "by operator norm, as far as StochasticAGD did in the last quarter of them. They are for a constant",
+                "rate, this batch size and these starting weights; nothing was tried out with the other optimiser",
                 *(f"\n# {name}\n{self.code(name)}" for name in OPTIMISERS),
             ]
         )
