@@ -2,8 +2,8 @@
 
 StochasticAGD finds by itself how far each tensor may move in a step. Beside it, on the same gradients and without a
 say, another optimiser works out its own updates at learning rate 1. What both do to a tensor is measured with one
-ruler, the operator norm of the parts that the tensor is cut into: the ratio of the two, over the
-last quarter of the run, is the learning rate at which the other optimiser moves that tensor as far as StochasticAGD.
+ruler, the operator norm of the parts that the tensor is cut into: the ratio of the two is the learning rate at which
+the other optimiser moves that tensor as far as StochasticAGD does.
 """
 
 import copy
@@ -30,7 +30,7 @@ OPTIMISERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("AdamW", {"weight_decay": 0.0}),
     "muon": ("Muon", {"weight_decay": 0.0}),
 }
-SETTLED = 4  # the last quarter of a run counts: moments have filled, and η is where it wants to be
+SETTLING = 4  # the first quarter of a run does not count: moments are still filling
 DIGITS = 3
 
 
@@ -103,8 +103,8 @@ class Recommendation:
                 f"as one rate for all (the median over the matrices): {single}",
                 f"how: in {self.steps} steps StochasticAGD took the loss from {self.first_loss:.4g} to "
                 f"{self.last_loss:.4g}. At these rates the other optimiser moves each tensor,",
-                "by operator norm, as far as StochasticAGD did in the last quarter of them. They are for a constant",
-                "rate, this batch size and these starting weights; nothing was tried out with the other optimiser",
+                "by operator norm, as far as StochasticAGD did at its peak. They are for a constant rate, this batch",
+                "size and these starting weights; nothing was tried out with the other optimiser",
                 *(f"\n# {name}\n{self.code(name)}" for name in OPTIMISERS),
             ]
         )
@@ -147,8 +147,8 @@ def probe(
         moves.append([_size(role, role.parameter.detach() - old) for role, old in zip(roles, before, strict=True)])
         for ghost in ghosts.values():
             ghost.follow()
-    if len(losses) < SETTLED:
-        raise ValueError(f"batches: a probe needs at least {SETTLED}, found {len(losses)}")
+    if len(losses) < SETTLING:
+        raise ValueError(f"batches: a probe needs at least {SETTLING}, found {len(losses)}")
     return _recommend(roles, moves, ghosts, losses)
 
 
@@ -176,20 +176,26 @@ class _Ghost:
             self.optimiser.step()
         self.sizes.append([_size(role, p.detach()) for role, p in zip(self.roles, self.parameters, strict=True)])
 
-    def rate(self, name: str, moved: list[float]) -> float | None:
+    def rate(self, name: str, moved: list[float], peak: float) -> float | None:
         """The learning rate at which the update is as large as the moves; None where either is nothing."""
         place = self.places.get(name)
         if place is None:
             return None
         update, move = _settled([sizes[place] for sizes in self.sizes]), _settled(moved)
-        return move / update if update > 0 and move > 0 else None
+        return peak * move / update if update > 0 and move > 0 else None
 
 
 def _recommend(
     roles: list[Role], moves: list[list[float]], ghosts: dict[str, _Ghost], losses: list[float]
 ) -> Recommendation:
+    # η of a step, up to a constant: the mean relative move of the tensors that have a layer's share
+    relative = [
+        statistics.fmean(m / role.atom.scale / role.atom.weight for m, role in zip(move, roles, strict=True))
+        for move in moves
+    ]
+    peak = max(relative) / max(_settled(relative), torch.finfo(torch.float64).tiny)
     found = {
-        role.name: {name: ghost.rate(role.name, [m[i] for m in moves]) for name, ghost in ghosts.items()}
+        role.name: {name: ghost.rate(role.name, [m[i] for m in moves], peak) for name, ghost in ghosts.items()}
         for i, role in enumerate(roles)
     }
     known = {name: [rate for rates in found.values() if (rate := rates[name]) is not None] for name in OPTIMISERS}
@@ -227,7 +233,7 @@ def _size(role: Role, tensor: Tensor) -> float:
 
 
 def _settled(values: list[float]) -> float:
-    return statistics.fmean(values[-max(len(values) // SETTLED, 1) :])
+    return statistics.fmean(values[len(values) // SETTLING :])
 
 
 def _short(value: float) -> float:

@@ -4,7 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
+import torch
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import _POLAR
@@ -28,7 +28,7 @@ def smallest(dtype: jnp.dtype) -> float:
     >>> smallest(jnp.dtype(jnp.float32)) > 0
     True
     """
-    return float(ml_dtypes.finfo(dtype).tiny)
+    return float(torch.finfo(getattr(torch, dtype.name)).tiny)
 
 
 def frobenius(array: jax.Array, atom: Atom) -> jax.Array:
