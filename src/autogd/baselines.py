@@ -251,7 +251,9 @@ def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
 
 OPTIMISERS: dict[str, Entry] = {
     "agd": Entry(lambda model, lr: AGD(model), start="dimensional", rated=False, shards=True),
-    "agd-stochastic": Entry(lambda model, lr: StochasticAGD(model), start="dimensional", rated=False),
+    "agd-stochastic": Entry(
+        lambda model, lr: StochasticAGD(model), start="dimensional", rated=False, averages=True, shards=True
+    ),
     "adam": Entry(_torch(torch.optim.Adam), shards=True),
     "adamw": Entry(_torch(torch.optim.AdamW), shards=True),
     "sgd": Entry(_torch(torch.optim.SGD, momentum=0.9), shards=True),

@@ -5,7 +5,8 @@ the slices' squares add up to the whole's over all processes; nothing else of a 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,35 +32,44 @@ class Slice:
     dim: int
     offset: int
     count: int
+    # what an atom's view of the piece comes to, worked out once
+    _known: dict[Any, tuple[list[int], list[int], Tensor | None]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def squares(self, piece: Tensor, atom: Atom) -> Tensor:
         """What the piece adds to the squared Frobenius norm of every part."""
-        view, grid, rows = self._view(atom)
+        view, grid, rows = self._view(atom, piece.device)
         inner = [i for i in range(len(view)) if i not in grid]
         squares = piece.reshape(view).to(accumulation_dtype(piece.dtype)).square()
         squares = squares.sum(inner) if inner else squares
         if rows is None:
             return squares.flatten()
         whole = squares.new_zeros([atom.shape[i] for i in atom.grid])
-        return whole.index_add_(grid.index(self._place(atom)), rows.to(piece.device), squares).flatten()
+        return whole.index_add_(grid.index(self._place(atom)), rows, squares).flatten()
 
     def spread(self, values: Tensor, atom: Atom) -> Tensor:
         """One number a part, shaped to multiply the piece in the shape that `cut` gives it."""
-        view, grid, rows = self._view(atom)
+        view, grid, rows = self._view(atom, values.device)
         values = values.view([atom.shape[i] for i in atom.grid])
         if rows is not None:
-            values = values.index_select(grid.index(self._place(atom)), rows.to(values.device))
+            values = values.index_select(grid.index(self._place(atom)), rows)
         return values.reshape([n if i in grid else 1 for i, n in enumerate(view)])
 
     def cut(self, piece: Tensor, atom: Atom) -> Tensor:
         """View the piece as the atom views the whole, but for the dimension that is sliced."""
-        return piece.view(self._view(atom)[0])
+        return piece.view(self._view(atom, piece.device)[0])
 
     def _place(self, atom: Atom) -> int:
         return sum(len(dims) for dims in self._dims(atom)[: self.dim])
 
-    def _view(self, atom: Atom) -> tuple[list[int], list[int], Tensor | None]:
+    def _view(self, atom: Atom, device: torch.device) -> tuple[list[int], list[int], Tensor | None]:
         """The piece's shape, which of its dimensions index parts, and the part of each row if the slice cuts parts."""
+        if (atom, device) not in self._known:
+            self._known[atom, device] = self._work_out(atom, device)
+        return self._known[atom, device]
+
+    def _work_out(self, atom: Atom, device: torch.device) -> tuple[list[int], list[int], Tensor | None]:
         view: list[int] = []
         grid: list[int] = []
         rows = None
@@ -71,7 +81,7 @@ class Slice:
             first = next((i for i, d in enumerate(dims) if d in atom.grid), None)
             if first is not None:
                 within = math.prod(atom.shape[d] for d in dims[first + 1 :])
-                rows = torch.arange(self.offset, self.offset + self.count) // within
+                rows = torch.arange(self.offset, self.offset + self.count, device=device) // within
                 grid.append(len(view))
             view.append(self.count)
         return view, grid, rows

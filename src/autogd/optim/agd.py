@@ -10,12 +10,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.atoms import Atom, Rule
+from autogd.geometry.directions import check_geometry
 from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
-from autogd.optim.paths import choose_path
+from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, make_plan, solve
+from autogd.optim.telemetry import LastStep
+from autogd.optim.turned import Turned
 
 __all__ = ["AGD"]
 
@@ -33,7 +36,8 @@ class AGD(Optimizer):
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step; 1 is the derived one.
-        geometry: how a gradient is measured; "frobenius" is the paper's.
+        geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. Without it, "operator" keeps
+            the direction, at the price of a power iteration and a vector of state; "spectral" takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
             weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
@@ -65,8 +69,7 @@ class AGD(Optimizer):
     ) -> None:
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
-        if geometry != "frobenius":
-            raise ValueError(f"geometry: {geometry!r} is not known; use 'frobenius'")
+        self._geometry = check_geometry(geometry)
         if sizes not in ("dimensional", "measured"):
             raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
         self._sizes = sizes
@@ -79,6 +82,7 @@ class AGD(Optimizer):
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
+        self._last: tuple[Plan, Tensor, Tensor, Tensor] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
         defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
         super().__init__(as_groups(params, type(self).__name__), defaults)
@@ -124,7 +128,9 @@ class AGD(Optimizer):
     def _update(self, plan: Plan) -> None:
         """Measure, solve, apply."""
         grads = [_gradient(parameter) for parameter in plan.parameters]
-        path = choose_path(grads, plan, self.defaults["foreach"])
+        if "path" not in plan.kept:
+            plan.kept["path"] = self._path(grads, plan)
+        path: Path = plan.kept["path"]
 
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
         if plan.looks:
@@ -137,17 +143,32 @@ class AGD(Optimizer):
         path.apply(grads, solution.coefficients * plan.per_part(multipliers), plan, finite)
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
-        self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
+        self._last = (plan, solution.duals, solution.heard, multipliers)
+        if finite is not None:
+            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+
+    def _path(self, grads: list[Tensor], plan: Plan) -> Path:
+        if self._geometry == "frobenius":
+            return choose_path(grads, plan, self.defaults["foreach"])
+        return Turned(self._geometry, self.state)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Inside, the model holds the weights to evaluate and to ship; AGD's own are just those."""
         yield
 
+    @property
+    def last_step(self) -> LastStep | None:
+        """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
+        if self._last is None:
+            return None
+        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
+
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
         entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
-        key = tuple((id(p), p.device, p.dtype, p.grad.is_sparse) for p in entries)
+        key = tuple((id(p), p.device, p.dtype, p.grad.layout, _spread(p.grad)) for p in entries)
         if key not in self._plans and entries:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
@@ -197,12 +218,18 @@ class AGD(Optimizer):
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._plans = {}
+        self._last = None
 
 
 _KEPT = (
     "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_weights", "_sizes",
-    "_overrides",
+    "_overrides", "_geometry",
 )  # fmt: skip
+
+
+def _spread(grad: Tensor) -> object:
+    """How a DTensor lies over the processes; None for any other tensor."""
+    return None if type(grad) is Tensor else (getattr(grad, "placements", None), getattr(grad, "device_mesh", None))
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -15,26 +15,20 @@ from torch import Tensor
 
 from autogd.optim.majorisation import ExponentialMajorisation
 
-__all__ = ["MEMORY", "next_rate", "reach_of", "trust"]
+__all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 
-# the scalars that a rule carries from step to step, as one vector; slopes are sums that `weight` makes means of
-MEMORY = (
-    "rate",
-    "fresh",
-    "same",
-    "reach",
-    "weight",
-    "log_constant",
-    "constant_weight",
-    "steps",
-    "last_same",
-    "typical",
-)
-SMOOTHING = 0.9  # slopes are means over about the last ten steps
-# One noisy measurement may shorten the next step's u to a half, and lengthen it by a tenth: a step that is too long
-# does harm at once, one that is too short is mended by the next ones, and none is ever zero.
+# The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
+# that fresh batches saw, of the slope that the steps' own batches saw, and of u; what the last step moved by, after
+# what a user or a schedule multiplies it with; how many steps there were; the last step's own slope; how large a
+# batch's gradient usually is.
+MEMORY = ("rate", "fresh", "same", "reach", "weight", "moved", "steps", "last_same", "typical")
+SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
+# One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
 OUTLIER = 2.0  # a batch counts for at most this many typical ones
+AVERAGING = (
+    8  # weights from step s count in the average as s^8: it spans the last ninth of the run, however long that is
+)
 
 
 def reach_of(rate: Tensor) -> Tensor:
@@ -46,29 +40,41 @@ def reach_of(rate: Tensor) -> Tensor:
     return torch.expm1(rate) * torch.exp(rate)
 
 
+def averaging_share(steps: Tensor) -> Tensor:
+    """The share of the weights after that many steps in their average.
+
+    >>> [round(float(averaging_share(torch.tensor(t))), 3) for t in (1.0, 10.0, 100.0)]
+    [1.0, 0.308, 0.039]
+    """
+    return (AVERAGING + 1) / (steps + AVERAGING)
+
+
 def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     """The memory after a fresh batch's slope along the last step's direction, with the η for the next.
 
     >>> zero, one = torch.zeros(()), torch.ones(())
-    >>> start = {name: zero for name in MEMORY} | {"rate": one, "last_same": one}
+    >>> start = {name: zero for name in MEMORY} | {"rate": one, "moved": one, "last_same": one}
     >>> bool(next_rate(start, fresh=one / 2)["rate"] > 1), bool(next_rate(start, fresh=-one)["rate"] < 1)
     (True, True)
     """
     keep, take = SMOOTHING, 1 - SMOOTHING
     new = dict(memory)
     known = memory["weight"] > 0
-    limit = OUTLIER * torch.where(known, memory["same"] / memory["weight"], memory["last_same"]).abs()
+    usual = torch.where(known, memory["same"] / memory["weight"], memory["last_same"]).abs()
+    limit = OUTLIER * usual
     new["fresh"] = keep * memory["fresh"] + take * fresh.clamp(-limit, limit)
     new["same"] = keep * memory["same"] + take * memory["last_same"].clamp(max=limit)
     new["weight"] = keep * memory["weight"] + take
-    u = reach_of(memory["rate"])
-    new["reach"] = keep * memory["reach"] + take * u
-    slope, same, mean_u = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
+    new["reach"] = keep * memory["reach"] + take * reach_of(memory["moved"])
+    slope, same, taken = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
     # what a step removed of the slope, for each unit of u
-    c = ((same - slope) / mean_u).clamp(min=torch.finfo(u.dtype).tiny)
-    G = slope + c * mean_u
-    u = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
-    new["rate"] = ExponentialMajorisation().learning_rate(u)
+    c = ((same - slope) / taken).clamp(min=torch.finfo(taken.dtype).tiny)
+    G = slope + c * taken
+    u = reach_of(memory["rate"])
+    wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
+    # a step that did far more harm than steps do good is answered at once, whatever the mean says
+    wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)
+    new["rate"] = torch.where(taken > 0, ExponentialMajorisation().learning_rate(wanted), memory["rate"])
     return new
 
 
@@ -83,4 +89,4 @@ def trust(memory: dict[str, Tensor], size: Tensor, finite: Tensor) -> tuple[dict
     counted = torch.minimum(size, OUTLIER * typical)
     factor = torch.where(size > 0, counted / size, 1)
     learnt = torch.where(finite, torch.lerp(typical, counted, 1 - SMOOTHING), memory["typical"])
-    return {**memory, "typical": learnt}, factor
+    return {**memory, "typical": learnt}, torch.where(finite, factor, 0)

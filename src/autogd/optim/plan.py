@@ -29,7 +29,7 @@ def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """The tensors of a step, those of one part first, and a few numbers for each of their parts."""
+    """The tensors of a step, those of one part first and then by size, and a few numbers for each of their parts."""
 
     parameters: list[Tensor]
     atoms: list[Atom]
@@ -45,11 +45,12 @@ class Plan:
     even: Tensor  # of each part: how many parts its tensor has, over its weight; makes dual norms comparable
     noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
     mate: Tensor  # of a part of a bias: the matching part of its weight; its own index where there is none
+    mated: bool  # whether any has
     mate_noise: Tensor  # the share of that part's dual norm that rounding can produce; 0 where there is none
     owner: Tensor  # the index of the part's tensor
-    sent: dict[tuple[Any, ...], Tensor] = field(
-        default_factory=dict
-    )  # the latest settings of the groups, on the device
+    # the latest settings of the groups, on the device
+    sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)  # what else is worked out once
 
     @property
     def looks(self) -> bool:
@@ -81,6 +82,8 @@ class Solution:
     learning_rate: Tensor
     gradient_summary: Tensor
     coefficients: Tensor
+    duals: Tensor  # of each part: scale · weight · ‖∇‖
+    heard: Tensor  # of each part: whether it counts, and moves
     finite: Tensor
 
 
@@ -93,7 +96,8 @@ def make_plan(
         entries: the tensors, each with its atom and its group.
         weight_of: for biases, the weight of the same layer.
     """
-    entries = sorted(entries, key=lambda entry: entry[1].parts != 1)
+    # tensors that can be treated together stand together
+    entries = sorted(entries, key=lambda e: (e[1].parts != 1, e[0].numel(), tuple(e[0].shape), str(e[0].dtype)))
     parameters = [parameter for parameter, _, _ in entries]
     atoms = [atom for _, atom, _ in entries]
     groups: list[dict[str, Any]] = []
@@ -139,6 +143,7 @@ def make_plan(
         even=spread([atom.parts / atom.weight for atom in atoms]),
         noise=spread([rounding(p.dtype) for p in parameters]),
         mate=torch.tensor(mate, device=device),
+        mated=any(mated),
         mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
         owner=owner,
     )
@@ -150,11 +155,17 @@ def audible(duals: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, counts as zero: to
     normalise it would turn noise into a full-size step.
     """
-    totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
-    loud = duals * plan.even > plan.noise * (totals / plan.weights).max()
     # every part of a tensor has its weight and its siblings: times their number, a part speaks for the whole tensor
-    whole = duals * plan.even
-    return loud & (whole > plan.mate_noise * whole[plan.mate]), torch.isfinite(totals.sum())
+    loudness = duals * plan.even
+    if plan.whole == len(plan.sizes):
+        loudest = loudness.max()
+    else:
+        totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
+        loudest = (totals / plan.weights).max()
+    loud = loudness > plan.noise * loudest
+    if plan.mated:
+        loud &= loudness > plan.mate_noise * loudness[plan.mate]
+    return loud, duals.sum() < torch.inf  # nan is not less than anything
 
 
 def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:
@@ -165,5 +176,5 @@ def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) 
     G = torch.where(heard, duals, 0).sum() / plan.depth
     eta = learning_rate(G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    coefficients = torch.where(heard, -eta / plan.depth * plan.reach / norms, 0)
-    return Solution(eta, G, coefficients, finite)
+    coefficients = torch.where(heard, plan.reach / norms, 0) * (eta / -plan.depth)
+    return Solution(eta, G, coefficients, duals, heard, finite)

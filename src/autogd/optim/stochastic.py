@@ -1,37 +1,46 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autogd.geometry.atoms import Atom
-from autogd.geometry.norms import accumulation_dtype, frobenius, polar
+from autogd.geometry.directions import unit_direction
+from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.agd import AGD
-from autogd.optim.measured import MEMORY, next_rate, trust
-from autogd.optim.paths import over_parts
+from autogd.optim.measured import MEMORY, averaging_share, next_rate, trust
+from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan, audible
+from autogd.optim.readable import over_parts
+from autogd.optim.sharded import added_up, gathered, local, slice_of
 
 __all__ = ["StochasticAGD"]
 
 MOMENTUM = 0.9
+# Momentum and direction are held in half the weight's bytes: each is renewed by a tenth or more in every step, so what
+# rounding takes is not missed. The average moves by ever smaller shares, and must not round.
+HALF = {torch.float64: torch.float32}
 
 
 class StochasticAGD(AGD):
-    r"""AGD for minibatches: directions from momentum, η from slopes that fresh batches measure.
+    r"""AGD for minibatches: directions from momentum, η from slopes that fresh batches measure, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays; the batch's noise inflates G; and the bound's
     constant is 1 whatever the network. Here the direction is the exact minimiser of Lemma 5 without Assumption 2, the
     polar factor of the momentum, and the slope along it is measured by the next batch (`autogd.optim.measured` has the
-    mathematics). η rises while steps are too short and decays by itself as training converges. The state is momentum
-    and direction, 8 bytes a weight in float32.
+    mathematics). η rises while steps are too short and decays by itself as training converges. What is to be evaluated
+    and shipped is the average over the last quarter of the steps: `with optimiser.averaged(): evaluate(model)`; the
+    statistics of batch norm are those of the trained weights there, `torch.optim.swa_utils.update_bn` renews them.
 
-    A first version: `docs/research.md` says what it does and what is open.
+    The state is 8 bytes a weight in float32: momentum and direction in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step, as does a group's `lr`; but the rule sees what its steps do, and in time makes up
-            for both. There is nothing to schedule.
+        gain: multiplies every step, as does a group's `lr`; 1 is the measured one, and there is nothing to schedule.
+        geometry: as for `AGD`; "spectral" here. The others are cheaper and do not go as far.
         sizes: as for `AGD`.
         weight_decay: as for `AGD`.
         maximize: ascend instead.
@@ -45,6 +54,8 @@ class StochasticAGD(AGD):
     ...     loss = model(torch.randn(16, 4)).square().mean()
     ...     loss.backward()
     ...     optimiser.step()
+    >>> with optimiser.averaged():
+    ...     prediction = model(torch.randn(1, 4))
     >>> bool(optimiser.learning_rate > 0)
     True
     """
@@ -54,99 +65,162 @@ class StochasticAGD(AGD):
         params: Any,
         *,
         gain: float = 1.0,
+        geometry: str = "spectral",
         sizes: str = "dimensional",
         weight_decay: float = 0.0,
         maximize: bool = False,
         atoms: Any = None,
     ) -> None:
+        self._lent = False  # whether the model holds the averaged weights
         super().__init__(
-            params, gain=gain, sizes=sizes, weight_decay=weight_decay, maximize=maximize, atoms=atoms, foreach=False
+            params,
+            gain=gain,
+            geometry=geometry,
+            sizes=sizes,
+            weight_decay=weight_decay,
+            maximize=maximize,
+            atoms=atoms,
         )
 
     def _update(self, plan: Plan) -> None:
         """Measure the slope that is left along the last direction, solve, turn, move."""
-        grads = [self._dense(parameter) for parameter in plan.parameters]
-        signs = [-1.0 if group["maximize"] else 1.0 for group in plan.own]
-        norms = torch.cat([frobenius(grad, atom).to(plan.reach) for grad, atom in zip(grads, plan.atoms, strict=True)])
-        heard, finite = audible(plan.reach * norms, plan)
+        if self._lent:
+            raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
+        grads = [_dense(parameter) for parameter in plan.parameters]
+        if "path" not in plan.kept:
+            plan.kept["path"] = choose_path(grads, plan, None)
+        duals = plan.reach * plan.kept["path"].measure(grads, plan)
+        heard, finite = audible(duals, plan)
         if plan.looks:
             self._refuse_non_finite(finite, plan, grads)
         memory = self._memory(plan)
         first = memory["steps"] == 0
-        G = torch.where(heard, plan.reach * norms, 0).sum() / plan.depth
+        G = torch.where(heard, duals, 0).sum() / plan.depth
         memory, factor = trust(memory, G, finite)
-        grads = [
-            torch.where(finite, grad * (sign * factor).to(grad.device, grad.dtype), 0)
-            for grad, sign in zip(grads, signs, strict=True)
-        ]
-        after = next_rate(memory, self._slope(grads, plan))
+        after = next_rate(memory, self._slope(grads, plan) * factor)
         memory = {name: torch.where(finite & ~first, after[name], memory[name]) for name in MEMORY}
         # nothing is measured before the first step: it is Theorem 2's
         memory["rate"] = torch.where(first, self.majorisation.learning_rate(G), memory["rate"])
 
-        self._turn(grads, heard, plan)
-        memory["last_same"] = self._slope(grads, plan)
-        self._move(memory["rate"], finite, plan)
+        multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
+        steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
+        memory["moved"] = torch.where(finite, _mean(steps, plan), memory["moved"])
         memory["steps"] = memory["steps"] + finite.to(memory["steps"].dtype)
+        last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
+        memory["last_same"] = torch.where(finite, last_same, memory["last_same"])
         # the rule's scalars go with the groups, where torch keeps a number's type as it is
         self.param_groups[0]["memory"] = torch.stack([memory[name] for name in MEMORY])
         self.learning_rate = torch.where(finite, memory["rate"], 0)
         self.gradient_summary = memory["last_same"]
-        self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+        self._last = (plan, duals, heard, multipliers)
+        if not plan.looks:
+            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
-    def _turn(self, grads: list[Tensor], heard: Tensor, plan: Plan) -> None:
-        """Update the momentum, and from it the direction: every part of unit size, times its share of the depth."""
-        for parameter, grad, atom, audible_parts, reach in zip(
-            plan.parameters, grads, plan.atoms, heard.split(plan.sizes), plan.reach.split(plan.sizes), strict=True
+    def _turn_and_move(
+        self, grads: list[Tensor], heard: Tensor, factor: Tensor, steps: Tensor, count: Tensor, plan: Plan
+    ) -> Tensor:
+        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
+        slopes = []
+        share = averaging_share(count)
+        sizes = torch.where(heard, plan.reach / plan.depth, 0).split(plan.sizes)
+        each = steps.expand(len(grads)).unbind()
+        for parameter, grad, atom, group, size, step in zip(
+            plan.parameters, grads, plan.atoms, plan.own, sizes, each, strict=True
         ):
-            state = self.state[parameter]
-            state["momentum"].lerp_(grad.to(parameter.dtype), 1 - MOMENTUM)
-            ahead = torch.lerp(state["momentum"], grad.to(parameter.dtype), 1 - MOMENTUM)
-            size = torch.where(audible_parts, reach / plan.depth, 0)
-            state["direction"].copy_(_direction(ahead, atom, size))
+            state, mine, slope = self.state[parameter], local(parameter), local(grad)
+            sign = -1.0 if group["maximize"] else 1.0
+            step, wanted, trusted = (value.to(mine.device) for value in (step, share, factor))
+            keep: float | Tensor = MOMENTUM
+            if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
+                slope, keep = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 1, MOMENTUM)
+            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted, keep)
+            turned = self._direction(ahead, parameter, atom, size.to(mine.device))
+            local(state["direction"]).copy_(turned)
+            slopes.append(_dot(turned, slope) * sign)
+            if group["weight_decay"]:
+                mine.mul_(1 - step * group["weight_decay"] * atom.weight / plan.depth)
+            mine.addcmul_(turned.to(mine.dtype), -step.to(mine.dtype))
+            local(state["average"]).lerp_(mine.to(state["average"].dtype), torch.where(step == 0, 0, wanted))
+        return added_up(slopes, plan)
+
+    def _direction(self, ahead: Tensor, parameter: Tensor, atom: Atom, size: Tensor) -> Tensor:
+        """What is here of a tensor's direction: every part at operator norm `size`."""
+        state, place = self.state[parameter], slice_of(parameter)
+        full = gathered(ahead, parameter)
+        turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
+        if vector is not None:
+            state["vector"] = vector
+        atom.cut(turned).mul_(over_parts(size, atom))
+        return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
-        """How fast the batch's loss falls along the direction."""
-        dtype = plan.reach.dtype
+        """How fast the batch's loss falls along the last step's direction."""
         slopes = [
-            torch.linalg.vecdot(self.state[p]["direction"].flatten().to(dtype), grad.flatten().to(dtype))
-            for p, grad in zip(plan.parameters, grads, strict=True)
+            _dot(local(self.state[p]["direction"]), local(grad)) * (-1.0 if group["maximize"] else 1.0)
+            for p, grad, group in zip(plan.parameters, grads, plan.own, strict=True)
         ]
-        return torch.stack([slope.to(plan.reach.device) for slope in slopes]).sum()
+        return added_up(slopes, plan)
 
-    def _move(self, rate: Tensor, finite: Tensor, plan: Plan) -> None:
-        rate = torch.where(finite, rate, 0)
-        for parameter, weight, group in zip(plan.parameters, plan.weights, plan.own, strict=True):
-            step = rate * group["lr"] * group["gain"]
-            if group["weight_decay"]:
-                parameter.mul_((1 - step * group["weight_decay"] * weight / plan.depth).to(parameter.device))
-            parameter.addcmul_(self.state[parameter]["direction"], -step.to(parameter.device, parameter.dtype))
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before."""
+        if self._lent:
+            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
+        kept = {p: local(p).detach().clone() for p, state in self.state.items() if "average" in state}
+        self._lent = True
+        try:
+            with torch.no_grad():
+                for parameter in kept:
+                    local(parameter).copy_(local(self.state[parameter]["average"]))
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, trained in kept.items():
+                    local(parameter).copy_(trained)
+            self._lent = False
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
-        """The rule's scalars, and room for each parameter's momentum and direction."""
+        """The rule's scalars, and room for each parameter's momentum, direction and average."""
         for parameter in plan.parameters:
             state = self.state[parameter]
-            for name in ("momentum", "direction"):
+            half = HALF.get(parameter.dtype, torch.bfloat16)
+            types = {"momentum": half, "direction": half, "average": accumulation_dtype(parameter.dtype)}
+            for name, dtype in types.items():
                 if name not in state:
-                    state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-                elif state[name].dtype != parameter.dtype or state[name].device != parameter.device:
-                    state[name] = state[name].to(parameter)  # the model was moved
+                    held = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+                    state[name] = held.copy_(parameter) if name == "average" else held
+                elif state[name].dtype != dtype or state[name].device != parameter.device:
+                    state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
         saved = self.param_groups[0].get("memory")
         vector = torch.zeros(len(MEMORY)) if saved is None else saved
         return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
 
-    def _dense(self, parameter: Tensor) -> Tensor:
-        grad: Any = parameter.grad
-        if hasattr(grad, "placements"):
-            raise ValueError(f"{self._names[parameter]}: StochasticAGD does not take sharded parameters yet; use AGD")
-        return grad.to_dense() if grad.is_sparse else grad
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._lent = False
 
 
-def _direction(ahead: Tensor, atom: Atom, size: Tensor) -> Tensor:
-    """Every part at operator norm `size`: the polar factor of a matrix, the normalised vector of a vector."""
-    if atom.fan_in == 1 or atom.fan_out == 1:
-        norms = frobenius(ahead, atom)
-        factors = torch.where(norms > 0, size / norms, 0)
-        return atom.cut(ahead).mul(over_parts(factors, atom)).to(ahead.dtype).reshape(ahead.shape)
-    parts = polar(atom.matrices(ahead).to(accumulation_dtype(ahead.dtype))) * size.view(-1, 1, 1)
-    return atom.join(parts).to(ahead.dtype).reshape(ahead.shape)
+def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Tensor) -> Tensor:
+    """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
+    fresh = grad.to(accumulation_dtype(grad.dtype)) * (factor * (1 - MOMENTUM))
+    ahead = fresh + keep * momentum if isinstance(keep, Tensor) else torch.add(fresh, momentum, alpha=keep)
+    momentum.copy_(ahead)
+    return ahead.mul_(keep).add_(fresh)
+
+
+def _dot(direction: Tensor, grad: Tensor) -> Tensor:
+    dtype = accumulation_dtype(grad.dtype)
+    return torch.linalg.vecdot(direction.flatten().to(dtype), grad.flatten().to(dtype))
+
+
+def _mean(steps: Tensor, plan: Plan) -> Tensor:
+    """What the model as a whole moves by: the tensors' steps, weighted by their shares of the depth."""
+    if steps.dim() == 0:
+        return steps
+    shares = torch.tensor([atom.depth / plan.depth for atom in plan.atoms]).to(steps)
+    return (steps * shares).sum()
+
+
+def _dense(parameter: Tensor) -> Tensor:
+    grad: Any = parameter.grad
+    return grad.to_dense() if grad.is_sparse else grad

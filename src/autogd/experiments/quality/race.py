@@ -21,6 +21,7 @@ from autogd.training import seeds
 __all__ = ["POINTS", "Cell", "Outcome", "race"]
 
 POINTS = 10  # how often a run is judged
+BEFORE = 300  # steps on the data that come first, where there are such
 Schedule = Literal["constant", "cosine"]
 
 
@@ -125,10 +126,12 @@ def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
     source = SOURCES[workload.before](data_dir)
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     draws = seeds.generator(seed, name, "before")
-    for _ in range(workload.steps):
+    for _ in range(BEFORE):
         indices = torch.randint(source.samples, (workload.batch,), generator=draws)
         _step(model, optimiser, workload, source.batch(indices))
-    model.head.reset_parameters()  # type: ignore[operator, union-attr]
+    head = model.get_submodule("head")
+    assert isinstance(head, nn.Linear)
+    head.reset_parameters()
     return model
 
 

@@ -1,0 +1,86 @@
+r"""In which direction a gradient falls fastest, for a given size of step: the answer depends on how size is measured.
+
+`frobenius` is the paper's: with Assumption 2 a gradient's Frobenius and operator norms are the same, and it is divided
+by the former. `operator` drops the assumption and keeps the direction: the gradient over its largest singular value.
+`spectral` drops it and takes the best of all directions of operator norm one, the polar factor UVᵀ; the slope along it
+is the nuclear norm. For vectors (biases, gains, rows of a table) the three are one.
+"""
+
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from autogd.geometry.atoms import Atom
+from autogd.geometry.norms import accumulation_dtype, frobenius
+from autogd.geometry.polar import polar
+
+__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "unit_direction"]
+
+Geometry = Literal["frobenius", "operator", "spectral"]
+GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "operator", "spectral")
+"""How a step can be measured."""
+WARM_UP = (
+    16  # power iterations where none were made before; then one a step, since a gradient's top vector moves slowly
+)
+
+
+def check_geometry(name: str) -> Geometry:
+    """The name, if there is such a geometry.
+
+    >>> check_geometry("spectral")
+    'spectral'
+    """
+    if name not in GEOMETRIES:
+        raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
+    return cast(Geometry, name)
+
+
+def unit_direction(
+    tensor: Tensor, atom: Atom, geometry: Geometry, vector: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """The tensor with every part at operator norm one, and the vector to start the next power iteration from.
+
+    A part that is zero stays zero.
+
+    >>> from autogd.geometry.atoms import matrix
+    >>> weight = torch.diag(torch.tensor([4.0, 1.0]))
+    >>> unit_direction(weight, matrix(weight), "operator")[0]
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.2500]])
+    """
+    x = tensor.to(accumulation_dtype(tensor.dtype))
+    if atom.fan_in == 1 or atom.fan_out == 1 or geometry == "frobenius":
+        return _divided(x, frobenius(x, atom), atom), None
+    parts = atom.matrices(x)
+    if geometry == "spectral":
+        return atom.join(polar(parts)).reshape(x.shape), None
+    norms, vector = largest(parts, vector)
+    return _divided(x, norms, atom), vector
+
+
+def largest(parts: Tensor, vector: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The largest singular value of every matrix of a batch by power iteration, and the vector that it ended with.
+
+    >>> value, vector = largest(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))
+    >>> round(float(value), 4)
+    4.0
+    """
+    steps = 1
+    if vector is None:
+        # a start that is not orthogonal to the vector looked for: the longest row
+        rows = torch.linalg.vector_norm(parts, dim=2).argmax(1)
+        vector, steps = parts[torch.arange(len(parts), device=parts.device), rows].unsqueeze(2), WARM_UP
+    tiny = torch.finfo(parts.dtype).tiny
+    for _ in range(steps):
+        image = parts @ (vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=tiny))
+        vector = parts.mT @ image
+    # ‖Mᵀ(Mv)‖/‖Mv‖ is nearer to the largest singular value than ‖Mv‖, and never above it
+    sizes = torch.linalg.vector_norm(vector, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp(min=tiny)
+    return sizes.squeeze(1), vector
+
+
+def _divided(x: Tensor, norms: Tensor, atom: Atom) -> Tensor:
+    factors = torch.where(norms > 0, 1 / norms, 0)
+    shape = [1 if i in atom.inner else n for i, n in enumerate(atom.shape)] if atom.parts > 1 else []
+    return (atom.cut(x) * factors.view(shape)).reshape(x.shape)

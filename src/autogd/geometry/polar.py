@@ -1,0 +1,98 @@
+r"""The polar factor UVᵀ of a matrix by multiplications alone.
+
+Each step maps every singular value x ↦ a·x + b·x³ + c·x⁵, an odd polynomial, with the coefficients of least largest
+error on the interval where the steps before it left them: minimax steps composed greedily, as Amsel and others do in
+"The Polar Express" (arXiv 2505.16932). Two things make them few. The first interval is short: a matrix is divided by
+:math:`\|(XX^T)^2\|_F^{1/4}`, the 8-norm of its singular values, which lies between the largest and n^(1/8) times it,
+where the Frobenius norm may be √n times it; and the first step has that square anyway. And it ends at an error of 0.14,
+which is as close as a direction needs. Each step more reaches 4.2 times further down:
+
+| steps | within 0.14 of one, from this share of the 8-norm on |
+| --- | --- |
+| 3 | 1/63 |
+| 4 | 1/265 |
+| 5 | 1/1128 |
+
+Smaller singular values come out smaller in proportion. `benchmarks/polar.py` prints errors and times.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["STEPS", "polar"]
+
+STEPS = 4
+_FIRST = {
+    3: (7.859818, -22.699912, 16.714472),
+    4: (8.350735, -24.635874, 18.253652),
+    5: (8.475306, -25.127733, 18.644915),
+}
+_THEN = (
+    (4.191122, -3.114458, 0.581263),
+    (3.992759, -2.975826, 0.565457),
+    (3.365907, -2.523794, 0.514049),
+    (2.343450, -1.707047, 0.422939),
+)
+ROOM = 1 << 18  # numbers worked on at a time on the CPU, where larger batches are no faster and take more memory
+
+
+def polar(matrices: Tensor, steps: int = STEPS, *, out: Tensor | None = None) -> Tensor:
+    """The factor UVᵀ of every matrix of a batch: the same singular vectors, all singular values close to one.
+
+    Args:
+        matrices: a batch, in float32 or float64; a zero matrix stays zero.
+        steps: 3, 4 or 5; each reaches 4.2 times smaller singular values than the one before.
+        out: where the factors are put; it may be `matrices` itself.
+
+    >>> close = polar(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))[0]
+    >>> bool((close - torch.eye(2)).abs().max() < 0.15)
+    True
+    """
+    out = torch.empty_like(matrices) if out is None else out
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    each = max(1, ROOM // max(1, matrices[0].numel())) if matrices.device.type == "cpu" and len(matrices) else -1
+    chosen = [_FIRST[steps], *_THEN[5 - steps :]]
+    for some, into in zip(matrices.split(each), out.split(each), strict=True) if each > 0 else [(matrices, out)]:
+        # the smaller side is squared
+        x = some.mT if tall else some
+        x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+        x = _through_gram(x, chosen) if x.shape[-1] >= 2 * x.shape[-2] else _directly(x, chosen)
+        into.copy_(x.mT if tall else x)
+    return out
+
+
+def _opening(x: Tensor, coefficients: tuple[float, float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Divides x by its 8-norm, in place; gives the gram of that, and b·gram + c·gram²."""
+    _, b, c = coefficients
+    gram = x @ x.mT
+    square = gram @ gram
+    # the Frobenius norm is one by now, or zero, which must stay so
+    size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True).sqrt().clamp(min=torch.finfo(x.dtype).eps)
+    x.div_(size.sqrt())
+    gram.div_(size)
+    return x, gram, torch.add(square.mul_(c / size.square()), gram, alpha=b)
+
+
+def _directly(x: Tensor, steps: list[tuple[float, float, float]]) -> Tensor:
+    """x ← a·x + (b·xxᵀ + c·(xxᵀ)²)x at every step."""
+    x, gram, factor = _opening(x, steps[0])
+    other = torch.baddbmm(x, factor, x, beta=steps[0][0])
+    for a, b, c in steps[1:]:
+        x, other = other, x
+        torch.bmm(x, x.mT, out=gram)
+        torch.baddbmm(gram, gram, gram, beta=b, alpha=c, out=factor)
+        torch.baddbmm(x, factor, x, beta=a, out=other)
+    return other
+
+
+def _through_gram(x: Tensor, steps: list[tuple[float, float, float]]) -> Tensor:
+    """Every step multiplies a wide x from the left by a polynomial of its gram: gather those, and multiply x once."""
+    x, gram, step = _opening(x, steps[0])
+    step.diagonal(dim1=-2, dim2=-1).add_(steps[0][0])
+    factor, other = step, torch.empty_like(gram)
+    for a, b, c in steps[1:]:
+        gram = torch.bmm(torch.bmm(step, gram, out=other), step)
+        step = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        step.diagonal(dim1=-2, dim2=-1).add_(a)
+        factor = step @ factor
+    return factor @ x

@@ -1,0 +1,55 @@
+"""Polar factors: how close to one, from which singular value on."""
+
+import pytest
+import torch
+
+from autogd.geometry.norms import polar
+
+REACH = {3: 63, 4: 265, 5: 1128}
+
+
+def spectrum(values, rows, columns, batch=1):
+    generator = torch.Generator().manual_seed(0)
+    rank = len(values)
+    left = torch.linalg.qr(torch.randn(batch, rows, rank, dtype=torch.float64, generator=generator))[0]
+    right = torch.linalg.qr(torch.randn(batch, columns, rank, dtype=torch.float64, generator=generator))[0]
+    return (left * values) @ right.mT, left, right
+
+
+@pytest.mark.parametrize("steps", [3, 4, 5])
+@pytest.mark.parametrize("shape", [(24, 24), (24, 100), (100, 24), (24, 30)])
+def test_singular_values_within_reach_come_out_near_one_and_their_vectors_stay(steps, shape):
+    # one large value and the rest just within reach of it: the 8-norm is then the large one
+    values = torch.full((24,), 1.01 / REACH[steps], dtype=torch.float64)
+    values[0] = 1.0
+    values[1:6] = torch.linspace(0.02, 0.5, 5, dtype=torch.float64)
+    matrices, left, right = spectrum(values, *shape)
+    got = left.mT @ polar(1e-6 * matrices, steps) @ right
+    assert (got.diagonal(dim1=-2, dim2=-1) - 1).abs().max() < 0.145
+    assert (got - torch.diag_embed(got.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-9
+
+
+def test_a_singular_value_out_of_reach_comes_out_smaller_in_proportion():
+    values = torch.tensor([1.0, 1e-5, 1e-6], dtype=torch.float64)
+    matrices, left, right = spectrum(values, 3, 5)
+    got = (left.mT @ polar(matrices) @ right).diagonal(dim1=-2, dim2=-1)[0]
+    assert 0 < got[1] < 0.01
+    torch.testing.assert_close(got[1] / got[2], torch.tensor(10.0, dtype=torch.float64), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(40, 200, 64), (3, 700, 400), (2, 64, 64)])
+def test_a_batch_worked_on_in_pieces_and_in_place_equals_its_matrices_alone(shape):
+    matrices = torch.randn(shape, dtype=torch.float64)
+    alone = torch.stack([polar(matrix.unsqueeze(0))[0] for matrix in matrices])
+    torch.testing.assert_close(polar(matrices), alone)
+    again = matrices.clone()
+    assert polar(again, out=again) is again
+    torch.testing.assert_close(again, alone)
+
+
+def test_zero_stays_zero_and_huge_and_tiny_matrices_do_no_harm():
+    matrices = torch.stack([torch.zeros(4, 6), 1e15 * torch.eye(4, 6), 1e-15 * torch.eye(4, 6)])
+    got = polar(matrices)
+    assert torch.equal(got[0], torch.zeros(4, 6))
+    assert torch.isfinite(got).all()
+    assert (got[1:] - torch.eye(4, 6)).abs().max() < 0.145

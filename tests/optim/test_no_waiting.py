@@ -1,0 +1,82 @@
+"""A step never waits for a device: it looks at no number, but for the one check on the CPU, where looking is free."""
+
+import pytest
+import torch
+from torch import nn
+
+from autogd import AGD
+
+LOOKS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__")
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 8), nn.LayerNorm(8), nn.Linear(8, 2)
+    )
+
+
+@pytest.fixture
+def looks(monkeypatch) -> list[str]:
+    """The names of the methods by which a number left a tensor."""
+    seen: list[str] = []
+
+    def watch(name):
+        original = getattr(torch.Tensor, name)
+
+        def wrapper(self, *args, **kwargs):
+            seen.append(name)
+            return original(self, *args, **kwargs)
+
+        return wrapper
+
+    for name in LOOKS:
+        monkeypatch.setattr(torch.Tensor, name, watch(name))
+    return seen
+
+
+def test_the_watch_sees_every_way_to_look(looks):
+    number = torch.tensor(1.0)
+    _ = number.item(), float(number), bool(number), int(number), number.tolist()
+    if number:
+        pass
+    assert {"item", "__float__", "__bool__", "__int__", "tolist"} <= set(looks)
+
+
+@pytest.mark.parametrize("foreach", [False, None], ids=["readable", "multi-tensor"])
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "maximize": True}])
+def test_a_step_on_the_cpu_looks_once(foreach, settings, looks):
+    model = network()
+    optimiser = AGD(model, foreach=foreach, **settings)
+    for _ in range(3):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        looks.clear()
+        optimiser.step()
+        assert looks == ["__bool__"]
+
+
+@pytest.mark.parametrize("foreach", [False, None], ids=["readable", "multi-tensor"])
+def test_where_looking_would_wait_a_step_does_not_look(foreach, looks, monkeypatch):
+    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+    model = network()
+    optimiser = AGD(model, foreach=foreach)
+    for _ in range(2):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        looks.clear()
+        optimiser.step()
+        assert looks == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here to wait for")
+def test_a_step_on_cuda_does_not_synchronise():
+    model = network().cuda()
+    optimiser = AGD(model, weight_decay=0.1)
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    optimiser.step()  # the first step sends the plan's constants
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        optimiser.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
