@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
-from autogd.jax import agd, atoms, default_label, stochastic_agd
+from autogd.jax import agd, atoms, averaged, default_label, stochastic_agd
 
 HEADS = 2
 
@@ -145,10 +145,14 @@ def test_ten_steps_of_stochastic_agd_are_the_same(model):
         updates, state = ours.update(grads, state)
         return optax.apply_updates(params, updates), state
 
+    # momentum and direction are rounded to half the bytes, where a last digit may fall to either side
+    tolerance = 2e-3 if model.out.weight.dtype == torch.float32 else 1e-6
     for i in range(10):
         params, state = step(gradients(model, i), state, params)
         theirs.step()
-        # five polynomials of matrices round more often than a norm does
-        assert distance(model, params) < (2e-5 if model.out.weight.dtype == torch.float32 else 1e-12)
-        assert float(state.learning_rate) == pytest.approx(float(theirs.learning_rate), rel=1e-5)
+        assert distance(model, params) < tolerance
+        assert float(state.learning_rate) == pytest.approx(float(theirs.learning_rate), rel=tolerance)
     assert distance(model, start) > 0.01
+    with theirs.averaged():
+        assert distance(model, averaged(params, state)) < tolerance
+        assert distance(model, params) > 1e-3

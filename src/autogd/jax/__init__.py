@@ -10,8 +10,9 @@ from autogd.jax import atoms
 from autogd.jax.agd import AGDState, agd
 from autogd.jax.initialise import initialise
 from autogd.jax.labels import default_label, read_atoms
-from autogd.jax.stochastic import StochasticAGDState, stochastic_agd
+from autogd.jax.stochastic import StochasticAGDState, averaged, stochastic_agd
 
 __all__ = [
-    "AGDState", "StochasticAGDState", "agd", "atoms", "default_label", "initialise", "read_atoms", "stochastic_agd",
+    "AGDState", "StochasticAGDState", "agd", "atoms", "averaged", "default_label", "initialise", "read_atoms",
+    "stochastic_agd",
 ]  # fmt: skip

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import torch
 
 from autogd.geometry.atoms import Atom
-from autogd.geometry.norms import _POLAR
 
-__all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "polar", "scaled", "smallest"]
+__all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "scaled", "smallest"]
 
 
 def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
@@ -79,26 +78,6 @@ def join(batch: jax.Array, atom: Atom, shape: tuple[int, ...]) -> jax.Array:
     back = sorted(range(len(order)), key=order.__getitem__)
     assert math.prod(batch.shape) == math.prod(shape)
     return batch.reshape([atom.shape[i] for i in order]).transpose(back).reshape(shape)
-
-
-def polar(batch: jax.Array) -> jax.Array:
-    """The factor UVᵀ of every matrix of a batch, as `autogd.geometry.norms.polar` approximates it.
-
-    >>> close = polar(jnp.diag(jnp.array([4.0, 1.0]))[None])[0]
-    >>> bool(jnp.abs(close - jnp.eye(2)).max() < 0.15)
-    True
-    """
-    tall = batch.shape[-2] > batch.shape[-1]
-    x = batch.mT if tall else batch
-    # the square of the smaller side is all that is multiplied; a zero matrix stays zero
-    norms = jnp.sqrt(jnp.square(x).sum((-2, -1), keepdims=True))
-    x = x / jnp.maximum(norms, smallest(x.dtype))
-    # an accelerator's default would multiply in fewer digits than the polynomials need
-    with jax.default_matmul_precision("highest"):
-        for a, b, c in _POLAR:
-            gram = x @ x.mT
-            x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
 
 
 def _order(atom: Atom) -> tuple[int, ...]:
