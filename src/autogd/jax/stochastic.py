@@ -101,10 +101,12 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
             # x ← x + share·(w − x), for x less w, with w moved by the step
             ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))
         memory["last_same"] = jnp.where(finite, slope * factor, memory["last_same"])
-        trees = (jax.tree.unflatten(jax.tree.structure(updates), x) for x in (momentum, direction, ahead))
+        finished, *trees = (
+            jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, direction, ahead)
+        )
         scalars = jnp.stack([memory[name] for name in MEMORY])
-        told = StochasticAGDState(*trees, scalars, rate, state.skipped_steps + ~finite)
-        return jax.tree.unflatten(jax.tree.structure(updates), steps), told
+        told = StochasticAGDState(trees[0], trees[1], trees[2], scalars, rate, state.skipped_steps + ~finite)
+        return finished, told
 
     return optax.GradientTransformationExtraArgs(init, update)
 
