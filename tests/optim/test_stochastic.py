@@ -128,10 +128,9 @@ def test_nothing_runs_away(corrupt):
     assert accuracy > 0.6
 
 
-@pytest.mark.parametrize("first", [lone_samples, spike], ids=["of one", "of a thousand times the size"])
-def test_a_first_batch_that_is_like_no_other_does_not_decide_the_run(first):
+def test_a_first_batch_of_one_does_not_decide_the_run():
     def corrupt(x, y, epoch, number):
-        return first(x, y, 1, 3) if (epoch, number) == (0, 0) else (x, y)
+        return (x[:1], y[:1]) if (epoch, number) == (0, 0) else (x, y)
 
     accuracy, rates = train(StochasticAGD, 3, corrupt=corrupt)
     assert all(map(math.isfinite, rates))

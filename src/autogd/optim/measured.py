@@ -26,9 +26,8 @@ SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the moment
 # One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
 OUTLIER = 2.0  # a batch counts for at most this many typical ones
-AVERAGING = (
-    8  # weights from step s count in the average as s^8: it spans the last ninth of the run, however long that is
-)
+# Weights from step s count in the average as s³: it spans the last quarter of the run, however long that is.
+AVERAGING = 3
 
 
 def reach_of(rate: Tensor) -> Tensor:
