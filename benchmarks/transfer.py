@@ -59,7 +59,9 @@ def train(cell: dict[str, Any], data_dir: str) -> dict[str, Any]:
     return {**cell, **{k: float(f"{v:.5g}") for k, v in numbers.items()}, "bad": bad, "seconds": round(seconds, 1)}
 
 
-def cell(depth: int, width: int, lr: float | None, seed: int = 0, steps: int = STEPS, batch: int = BATCH) -> dict[str, Any]:
+def cell(
+    depth: int, width: int, lr: float | None, seed: int = 0, steps: int = STEPS, batch: int = BATCH
+) -> dict[str, Any]:
     return {"depth": depth, "width": width, "lr": lr, "seed": seed, "steps": steps, "batch": batch}
 
 

@@ -217,5 +217,8 @@ def test_lr_and_gain_multiply_the_step_and_nothing_else(setting):
     for p, b in zip(model.parameters(), before, strict=True):
         # what is held of the direction is rounded to float32
         torch.testing.assert_close(
-            b - p.detach(), 0.5 * optimiser.learning_rate * optimiser.state[p]["direction"].double(), rtol=1e-5, atol=1e-8
+            b - p.detach(),
+            0.5 * optimiser.learning_rate * optimiser.state[p]["direction"].double(),
+            rtol=1e-5,
+            atol=1e-8,
         )

@@ -6,7 +6,7 @@ by the former. `operator` drops the assumption and keeps the direction: the grad
 is the nuclear norm. For vectors (biases, gains, rows of a table) the three are one.
 """
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.geometry.polar import polar
 
-__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "unit_direction"]
+__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "largest", "unit_direction"]
 
 Geometry = Literal["frobenius", "operator", "spectral"]
 GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "operator", "spectral")
@@ -34,7 +34,7 @@ def check_geometry(name: str) -> Geometry:
     """
     if name not in GEOMETRIES:
         raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
-    return cast(Geometry, name)
+    return name
 
 
 def unit_direction(
