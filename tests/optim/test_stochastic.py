@@ -1,6 +1,7 @@
 """StochasticAGD: the direction is the polar factor, η follows fresh slopes, and nothing runs away."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -128,10 +129,9 @@ def test_nothing_runs_away(corrupt):
     assert accuracy > 0.6
 
 
-@pytest.mark.parametrize("first", [lone_samples, spike], ids=["of one", "of a thousand times the size"])
-def test_a_first_batch_that_is_like_no_other_does_not_decide_the_run(first):
+def test_a_first_batch_of_one_does_not_decide_the_run():
     def corrupt(x, y, epoch, number):
-        return first(x, y, 1, 3) if (epoch, number) == (0, 0) else (x, y)
+        return (x[:1], y[:1]) if (epoch, number) == (0, 0) else (x, y)
 
     accuracy, rates = train(StochasticAGD, 3, corrupt=corrupt)
     assert all(map(math.isfinite, rates))
@@ -145,18 +145,11 @@ def test_no_depth_width_or_batch_size_diverges(depth, width, batch_size):
     assert max(rates) < 5
 
 
-def test_halving_lr_halves_the_move_and_the_rule_does_not_work_against_it():
-    rates = {}
-    for multiplier in (1.0, 0.5):
-        # as a scheduler does it, after two epochs
-        def halve(optimiser, epoch, multiplier=multiplier):
-            optimiser.param_groups[0]["lr"] = multiplier if epoch >= 2 else 1.0
-
-        rates[multiplier] = train(StochasticAGD, 6, before_epoch=halve)[1]
-    third = len(rates[1.0]) // 3
-    assert rates[1.0][:third] == rates[0.5][:third]
-    later = {m: sum(values[third:]) / len(values[third:]) for m, values in rates.items()}
-    assert 0.7 < later[0.5] / later[1.0] < 1.4
+@pytest.mark.parametrize("gain", [0.25, 4.0])
+def test_a_gain_neither_starves_training_nor_loses_it(gain):
+    accuracy, rates = train(partial(StochasticAGD, gain=gain), 4)
+    assert accuracy > 0.9
+    assert max(rates) < 3
 
 
 def test_a_gradient_that_is_not_finite_leaves_weights_and_state_alone():

@@ -40,7 +40,8 @@ class StochasticAGD(AGD):
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step, as does a group's `lr`; 1 is the measured one, and there is nothing to schedule.
+        gain: multiplies every step, as does a group's `lr`. The rule sees what its steps do: a factor that is common to
+            all groups it wins back, by a tenth a step; what stays is the ratio between groups. Nothing to schedule.
         geometry: as for `AGD`; "spectral" here. The others are cheaper and do not go as far.
         sizes: as for `AGD`.
         weight_decay: as for `AGD`.
@@ -112,7 +113,7 @@ class StochasticAGD(AGD):
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
         steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
-        memory["moved"] = torch.where(finite, _mean(steps, plan), memory["moved"])
+        memory["moved"] = torch.where(finite, memory["rate"], memory["moved"])
         # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
         memory["steps"] = memory["steps"] + (finite & (G > 0))
         last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
@@ -234,14 +235,6 @@ def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Te
 def _dot(direction: Tensor, grad: Tensor) -> Tensor:
     dtype = accumulation_dtype(grad.dtype)
     return torch.linalg.vecdot(direction.flatten().to(dtype), grad.flatten().to(dtype))
-
-
-def _mean(steps: Tensor, plan: Plan) -> Tensor:
-    """What the model as a whole moves by: the tensors' steps, weighted by their shares of the depth."""
-    if steps.dim() == 0:
-        return steps
-    shares = torch.tensor([atom.depth / plan.depth for atom in plan.atoms]).to(steps)
-    return (steps * shares).sum()
 
 
 def _dense(parameter: Tensor) -> Tensor:
