@@ -11,7 +11,7 @@ def trials(scale: Scale) -> dict[str, Config]:
     """All three panels.
 
     >>> list(trials("paper"))[:3]
-    ['showcase/fcn32-agd', 'showcase/fcn32-adam-0.001', 'showcase/fcn32-sgd-0.1']
+    ['showcase/fcn32-agd', 'showcase/fcn32-agd-stochastic', 'showcase/fcn32-adam-0.001']
     """
     return {**deep(scale), **residual(scale), **large(scale)}
 
@@ -35,7 +35,7 @@ def residual(scale: Scale) -> dict[str, Config]:
     """(b) ResNet-18 against Adam and SGD over their grid.
 
     >>> len(residual("paper"))
-    11
+    12
     """
     task = {
         "smoke": published(data="digits", model="resnet18", width=2, epochs=1, limit=384),
