@@ -127,6 +127,14 @@ def test_resnet_50_is_counted_as_in_the_literature():
     assert found.operations == pytest.approx(2 * 4.1e9 * (3 * 1_281_167 + 50_000), rel=0.05)
 
 
+def test_polar_factors_are_counted_for_the_rule_that_takes_them():
+    # four steps of three products of 2 n³ each for a square matrix, give or take what the first and the last save
+    wide = published(depth=3, width=1024, epochs=1, limit=128)
+    plain, ours = (cost.cost([replace(wide, optimiser=name)]) for name in ("agd", "agd-stochastic"))
+    assert ours.steps == plain.steps == 1
+    assert 4 * 2 * 2 * 1024**3 < ours.operations - plain.operations < 3 * 4 * 3 * 2 * 1024**3
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_run_has_the_settings_of_the_published_curves(name, scale):
