@@ -44,7 +44,9 @@ def test_a_lower_objective_is_ahead_and_the_best_rival_is_the_lowest(recorded):
     )
     row = beside("net", "objective", agd, ours, {"Adam 0.001": adam, "SGD 0.1": sgd})
     assert row.verdict == "ahead of AGD, behind SGD 0.1"
-    assert table([row]).endswith("| net: objective | 0.800 | 0.500 (SGD 0.1) | 0.600 | *ahead of AGD, behind SGD 0.1* |")
+    assert table([row]).endswith(
+        "| net: objective | 0.800 | 0.500 (SGD 0.1) | 0.600 | *ahead of AGD, behind SGD 0.1* |"
+    )
 
 
 def test_what_diverged_says_so_and_is_behind(recorded):

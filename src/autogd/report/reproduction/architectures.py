@@ -27,22 +27,25 @@ def draw(runs: Runs, scale: Scale) -> Any:
     said = "first and second row: AGD (solid) and the tuned rival (faint); third and fourth: our own StochasticAGD"
     figure = empty(15, 12.8, said, what)
     panels = figure.subplots(4, 4)
-    for i in range(4):
-        panels[3][i].sharey(panels[1][i])
-    _rows(panels[:2], runs, "agd")
-    _rows(panels[2:], runs, OURS)
+    objectives = [[axes.twinx() for axes in panels[row]] for row in (0, 2)]
+    for first, second in ((panels[0], panels[2]), (panels[1], panels[3]), objectives):
+        for above, below in zip(first, second, strict=True):
+            below.sharey(above)
+    _rows(panels[:2], objectives[0], runs, "agd")
+    _rows(panels[2:], objectives[1], runs, OURS)
+    for axes in panels[0]:
+        axes.set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
     return figure
 
 
-def _rows(panels: Any, runs: Runs, name: str) -> None:
+def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
     for i, (prefix, _, rival, ours, theirs) in enumerate(NETWORKS):
         top, bottom = panels[0][i], panels[1][i]
         agd, pair = runs.get(f"{prefix}-{name}"), best(runs, f"{prefix}-{rival}")
         if agd is None:
             continue
         band(top, agd, "learning_rate", COLOURS[name], f"η, {NAMES[name]}")
-        top.set_ylim(bottom=0)
-        other = top.twinx()
+        other = objectives[i]
         other.tick_params(labelsize=7.5)
         line(other, agd, "objective", color="black", ls="--", label="objective (right)")
         if pair:

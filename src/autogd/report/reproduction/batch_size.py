@@ -30,6 +30,7 @@ def draw(runs: Runs, scale: Scale) -> Any:
         below.sharey(above)
     _rows(panels[:2], runs, "agd")
     _rows(panels[2:], runs, OURS)
+    panels[1][2].set_ylim(0, max(66, panels[1][2].get_ylim()[1]))
     return figure
 
 
@@ -52,7 +53,6 @@ def _rows(panels: Any, runs: Runs, ours: str) -> None:
     dress(panels[1][1], f"{NAMES[ours]}: objective, mean of each epoch", y="objective")
     mark(panels[1][2], PAPER[2], "the paper's best 60.0%", above=False)
     mark(panels[1][2], PAPER[0], "the paper's batch 32: 55.0%", above=False)
-    panels[1][2].set_ylim(0, 66)
     dress(panels[1][2], f"{NAMES[ours]}: test accuracy", y="accuracy (%)")
 
 

@@ -18,8 +18,10 @@ def draw(runs: Runs, scale: Scale) -> Any:
     """Three panels, as in the paper's first figure, and the same three with our own rule in the place of AGD."""
     what = "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)"
     figure = empty(13, 8.6, what, "above: AGD; below, on the same axes and at the same budget: our own StochasticAGD")
-    for panels, ours in zip(figure.subplots(2, 3, sharey="col"), NAMES, strict=True):
-        _row(panels, runs, ours)
+    panels = figure.subplots(2, 3, sharey="col")
+    for row, ours in zip(panels, NAMES, strict=True):
+        _row(row, runs, ours)
+    panels[0][0].set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
     return figure
 
 
@@ -31,7 +33,6 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         if key in runs:
             style = {"ls": (0, (4, 3))} if "plain" in name else {}
             accuracy(left, runs[key], COLOURS[runs[key].config().optimiser], label, **style)
-    left.set_ylim(bottom=0)
     dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32"), y="accuracy (%)")
     grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"), ours=ours)
     said = "(b) ResNet-18, last epoch (the paper's AGD: 91.2%, Adam 92.9%)"

@@ -29,9 +29,9 @@ def draw(runs: Runs, scale: Scale) -> Any:
     few = f"; ours on {mine} of the {every} networks" if mine < every else ""
     figure = empty(13, 15.4, what, f"the grid: {said}{few}")
     panels = figure.subplots(4, 3)
+    panels[2][2].sharey(panels[0][2])
     for above, below in zip(panels[1], panels[3], strict=True):
         below.sharex(above)
-    for below, above in ((panels[3][1], panels[1][1]), (panels[3][2], panels[1][2])):
         below.sharey(above)
     for two, ours in ((panels[:2], "agd"), (panels[2:], OURS)):
         _cells(two[0], runs, ours)
@@ -56,7 +56,7 @@ def _cells(panels: Any, runs: Runs, ours: str) -> None:
     widest = max((width for depth, width in cells if depth == max(d for d, _ in cells)), default=0)
     for i, ((depth, _), run) in enumerate((key, run) for key, run in cells.items() if key[1] == widest):
         line(panels[2], run, "learning_rate_mean", color=f"C{i}", label=f"depth {depth}")
-    dress(panels[2], f"{NAMES[ours]}: learning rate η at width {widest}: mean of each epoch", y="η")
+    dress(panels[2], f"{NAMES[ours]}: mean η of each epoch, width {widest}", y="η")
 
 
 def grid(runs: Runs, ours: str = "agd") -> dict[tuple[int, int], Run]:
@@ -187,6 +187,6 @@ def _table(
     axes.set_xticks(range(len(widths)), widths)
     axes.set_yticks(range(len(depths)), depths)
     name, _, _ = what.partition("_")
-    said = "" if name == "train" else "; the paper: 63.7 at 4, 2048 and 42.55 at 2, 64"
+    said = "" if name == "train" else "\nthe paper's AGD: 63.7 at 4, 2048 and 42.55 at 2, 64"
     dress(axes, f"{NAMES[ours]}: {name} accuracy (%){said}", x="width", y="depth")
     axes.grid(False)
