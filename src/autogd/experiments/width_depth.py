@@ -57,7 +57,7 @@ def second_row(scale: Scale) -> dict[str, Config]:
     """Our own rule for minibatches on the same networks; on a laptop on the corners and the middle of the grid.
 
     Its polar factors cost as much as the cube of the width, many times the forward and backward passes of so small a
-    batch: a laptop has time for six networks, and for fewer epochs of the two phases.
+    batch: a laptop has time for six networks, and for the two phases of a narrower one in fewer epochs.
 
     >>> len(second_row("laptop"))
     7
@@ -66,4 +66,4 @@ def second_row(scale: Scale) -> dict[str, Config]:
     if scale != "laptop":
         return {**beside(squares), **beside(heart)}
     some = {name: trial for name, trial in squares.items() if trial.depth in (2, 8, 32) and trial.width in (64, 256)}
-    return {**beside(some), **beside(heart, epochs=30)}
+    return {**beside(some), **beside(heart, width=256, epochs=30)}

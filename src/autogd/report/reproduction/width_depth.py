@@ -1,6 +1,7 @@
 """AGD at every width and depth, and the two phases of its learning rate."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -157,7 +158,11 @@ def second_row(runs: Runs) -> list[Beside]:
         for (depth, width), run in mine.items()
     ]
     if f"{PHASES}-{OURS}" in runs:
-        found.append(by_heart(runs[PHASES], runs[f"{PHASES}-{OURS}"]))
+        pair = runs[PHASES], runs[f"{PHASES}-{OURS}"]
+        widths = [run.config().width for run in pair]
+        said = f" (AGD at width {widths[0]}, ours at {widths[1]})" if widths[0] != widths[1] else ""
+        row = by_heart(*pair)
+        found.append(replace(row, quantity=row.quantity + said))
     return found
 
 
