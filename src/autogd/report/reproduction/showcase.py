@@ -17,7 +17,7 @@ MARGIN = 0.20  # points of train accuracy that tell training from failing
 def draw(runs: Runs, scale: Scale) -> Any:
     """Three panels, as in the paper's first figure, and the same three with our own rule in the place of AGD."""
     what = "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)"
-    figure = empty(13, 8.6, what, "above: AGD; below, on the same axes and at the same budget: our own StochasticAGD")
+    figure = empty(13, 8.6, what, "above: AGD; below, on the same axes: our own StochasticAGD")
     panels = figure.subplots(2, 3, sharey="col")
     for row, ours in zip(panels, NAMES, strict=True):
         _row(row, runs, ours)
@@ -33,17 +33,17 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         if key in runs:
             style = {"ls": (0, (4, 3))} if "plain" in name else {}
             accuracy(left, runs[key], COLOURS[runs[key].config().optimiser], label, **style)
-    dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32"), y="accuracy (%)")
+    dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32", ours), y="accuracy (%)")
     grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"), ours=ours)
     said = "(b) ResNet-18, last epoch (the paper's AGD: 91.2%, Adam 92.9%)"
-    dress(middle, f"{said}\n{_said(runs, 'resnet18')}", x="learning rate", y="accuracy (%)")
+    dress(middle, f"{said}\n{_said(runs, 'resnet18', ours)}", x="learning rate", y="accuracy (%)")
     for name, label in {ours: NAMES[ours], "sgd-0.1": "SGD 0.1"}.items():
         key = f"showcase/resnet50-{name}"
         if key in runs:
             accuracy(right, runs[key], COLOURS[runs[key].config().optimiser], label)
     mark(right, 65.5, "the paper: AGD 65.5% test (ImageNet, 350 epochs)", above=False)
     right.set_ylim(0, 70)
-    dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50"), y="accuracy (%)")
+    dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50", ours), y="accuracy (%)")
 
 
 def grid_panel(
@@ -133,6 +133,6 @@ def second_row(runs: Runs) -> list[Beside]:
     return found
 
 
-def _said(runs: Runs, net: str) -> str:
-    run = runs.get(f"showcase/{net}-agd")
+def _said(runs: Runs, net: str, ours: str) -> str:
+    run = runs.get(f"showcase/{net}-{ours}")
     return wrapped(budget(run.config())) if run else ""
