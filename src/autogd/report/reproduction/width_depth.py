@@ -25,24 +25,24 @@ def draw(runs: Runs, scale: Scale) -> Any:
     """
     some = next(iter(grid(runs).values()), None)
     said = budget(some.config(), width=True, depth=True) if some else ""
-    what = "Networks of every width and depth: first and second row AGD, third and fourth our own StochasticAGD"
+    what = "Networks of every width and depth: AGD above, our own StochasticAGD below"
     mine, every = len(grid(runs, OURS)), len(grid(runs))
     few = f"; ours on {mine} of the {every} networks" if mine < every else ""
-    figure = empty(13, 15.4, what, f"the grid: {said}{few}")
-    panels = figure.subplots(4, 3)
-    panels[2][2].sharey(panels[0][2])
-    for above, below in zip(panels[1], panels[3], strict=True):
-        below.sharex(above)
-        below.sharey(above)
-    for two, ours in ((panels[:2], "agd"), (panels[2:], OURS)):
-        _cells(two[0], runs, ours)
-        if f"{PHASES}{_tail(ours)}" in runs:
-            draw_phases(two[1], runs[f"{PHASES}{_tail(ours)}"], ours)
+    heart = [ours for ours in (PHASES, f"{PHASES}-{OURS}") if ours in runs]
+    figure = empty(13, 3.9 * (2 + len(heart)), what, f"the grid: {said}{few}")
+    panels = figure.subplots(2 + len(heart), 3)
+    below = 1 + (PHASES in heart)  # where our own rows begin
+    panels[below][2].sharey(panels[0][2])
+    if len(heart) == 2:
+        for upper, lower in zip(panels[1], panels[3], strict=True):
+            lower.sharex(upper)
+            lower.sharey(upper)
+    for row, ours in ((0, "agd"), (below, OURS)):
+        _cells(panels[row], runs, ours)
+        run = runs.get(PHASES if ours == "agd" else f"{PHASES}-{ours}")
+        if run:
+            draw_phases(panels[row + 1], run, ours)
     return figure
-
-
-def _tail(ours: str) -> str:
-    return "" if ours == "agd" else f"-{ours}"
 
 
 def _cells(panels: Any, runs: Runs, ours: str) -> None:
