@@ -154,8 +154,8 @@ def test_every_run_has_the_settings_of_the_published_curves(name, scale):
 def test_the_second_row_has_the_tasks_of_the_first(name, scale):
     trials = EXPERIMENTS[name].trials(scale)
     mine = {trial: config for trial, config in trials.items() if config.optimiser == "agd-stochastic"}
-    assert mine
-    if scale != "laptop" or name not in ("width-depth", "batch-size"):  # where a part of the grid has to do
+    assert mine or (scale, name) == ("laptop", "batch-size")
+    if scale != "laptop":  # where a part has to do
         assert len(mine) == sum(config.optimiser == "agd" for config in trials.values())
     for trial, config in mine.items():
         stem = trial.removesuffix("-agd-stochastic")

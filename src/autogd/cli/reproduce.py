@@ -163,10 +163,10 @@ def _tell(name: str, shown: Shown, folder: Path) -> None:
         table.add_row(claim.statement, claim.paper, claim.ours, claim.verdict)
     console.print(table)
     if shown.second_row:
-        heads = ("the second row", "AGD", "the best rival", "StochasticAGD (ours)", "ours is")
-        table = Table(*(Column(title, overflow="fold") for title in heads), title=f"{name}: our own rule beside AGD")
-        for row in shown.second_row:
-            table.add_row(*astuple(row))
+        columns = ("the second row", "AGD", "the best rival", "StochasticAGD (ours)", "ours is")
+        table = Table(*(Column(title, overflow="fold") for title in columns), title=f"{name}: our own rule beside AGD")
+        for each in shown.second_row:
+            table.add_row(*astuple(each))
         console.print(table)
     print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.txt")
 

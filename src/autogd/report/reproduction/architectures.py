@@ -43,6 +43,9 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         top, bottom = panels[0][i], panels[1][i]
         agd, pair = runs.get(f"{prefix}-{name}"), best(runs, f"{prefix}-{rival}")
         if agd is None:
+            for axes in (top, bottom, objectives[i]):
+                axes.set_axis_off()
+            top.set_title(f"{prefix.rpartition('/')[2]}, {NAMES[name]}: not run yet", fontsize=9)
             continue
         band(top, agd, "learning_rate", COLOURS[name], f"η, {NAMES[name]}")
         other = objectives[i]

@@ -23,19 +23,24 @@ def draw(runs: Runs, scale: Scale) -> Any:
     """Two rows of three panels: η, objective and accuracy; and the same two with our own rule."""
     ordered = _ordered(runs)
     said = budget(next(iter(ordered.values())).config(), batch_size=True) if ordered else ""
-    what = "Batch sizes: every step of the first epoch, then every epoch; blue: AGD, green: our own StochasticAGD"
-    figure = empty(13, 13.4, what, said)
-    panels = figure.subplots(4, 3)
-    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=True):
+    both = bool(_ordered(runs, OURS))
+    who = "AGD above, our own StochasticAGD below" if both else "AGD"
+    what = f"Batch sizes: every step of the first epoch, then every epoch; {who}"
+    figure = empty(13, 13.4 if both else 7, what, said)
+    panels = figure.subplots(4 if both else 2, 3)
+    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=False):
         below.sharey(above)
     _rows(panels[:2], runs, "agd")
-    _rows(panels[2:], runs, OURS)
+    if both:
+        _rows(panels[2:], runs, OURS)
     panels[1][2].set_ylim(0, max(66, panels[1][2].get_ylim()[1]))
     return figure
 
 
 def _rows(panels: Any, runs: Runs, ours: str) -> None:
-    for (size, run), colour in zip(_ordered(runs, ours).items(), SHADES[ours], strict=False):
+    shades = dict(zip(_ordered(runs), SHADES[ours], strict=False))
+    for size, run in _ordered(runs, ours).items():
+        colour = shades[size]
         steps = run.steps() or {}
         for axes, name, factor in zip(panels[0], ("learning_rate", "objective", "accuracy"), (1, 1, 100), strict=True):
             values = [factor * value for value in steps.get(name, [])]

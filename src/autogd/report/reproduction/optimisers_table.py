@@ -55,9 +55,9 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
             )
             mine = runs.get(f"optimisers-table/{name}-{ours}")
             if mine:
-                axes.axhline(final(mine, "objective"), color=f"C{i}", lw=0.9, ls=":")
+                axes.axhline(final(mine, "objective"), color=f"C{i}", lw=1.2, ls=":")
         axes.set_xscale("log")
-        axes.set_ylim(0, 1.2)
+        axes.set_ylim(-0.05, 1.2)  # an objective close to nothing is still a line
         start = STARTS[baselines.entry(row.optimiser).start]
         dress(axes, f"{row.title}, from {start}\ndotted: {NAMES[ours]}", x="learning rate", y="objective, last epoch")
 
