@@ -22,7 +22,6 @@ NOT_RUN = (
     "batch-size/batch32-agd-stochastic",
     "batch-size/batch128-agd-stochastic",
     "batch-size/batch1024-agd-stochastic",
-    "batch-size/batch4096-agd-stochastic",
     "width-depth/phases-agd-stochastic",
 )
 """What the laptop's second rows leave out: nobody has had the hours yet. A name that is taken out is run and drawn."""
