@@ -9,7 +9,7 @@ example: autogd reproduce showcase --scale smoke
 import json as jsonlib
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from autogd.experiments.cost import cost
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction import Shown, show
 from autogd.report.reproduction.claims import markdown
+from autogd.report.reproduction.second_row import table as second_row
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole
 
@@ -136,7 +137,8 @@ def _ending(run: Run) -> str:
 def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
     if shown.figure is not None:
         write_whole(folder / f"{name}.png", shown.figure)
-    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort)]
+    after = second_row(shown.second_row) if shown.second_row else ""
+    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)]
     if shown.table:
         head, *rows = shown.table
         parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
@@ -160,6 +162,12 @@ def _tell(name: str, shown: Shown, folder: Path) -> None:
     for claim in shown.claims:
         table.add_row(claim.statement, claim.paper, claim.ours, claim.verdict)
     console.print(table)
+    if shown.second_row:
+        columns = ("the second row", "AGD", "the best rival", "StochasticAGD (ours)", "ours is")
+        table = Table(*(Column(title, overflow="fold") for title in columns), title=f"{name}: our own rule beside AGD")
+        for each in shown.second_row:
+            table.add_row(*astuple(each))
+        console.print(table)
     print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.txt")
 
 
@@ -169,4 +177,5 @@ def _figure(name: str, shown: Shown, folder: Path) -> str | None:
 
 def _plain(shown: Shown) -> dict[str, Any]:
     claims = [asdict(claim) for claim in shown.claims]
-    return {"table": shown.table, "claims": claims, "runs": shown.runs, "seconds": shown.seconds}
+    rows = [asdict(row) for row in shown.second_row]
+    return {"table": shown.table, "claims": claims, "second_row": rows, "runs": shown.runs, "seconds": shown.seconds}

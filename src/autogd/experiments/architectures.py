@@ -25,7 +25,7 @@ def trials(scale: Scale) -> dict[str, Config]:
         "paper": published(data="cifar100", model="vgg16", epochs=200),
     }[scale]
     grid = (1e-3, 1e-1) if scale == "smoke" else PAPER_GRID
-    shared = {name: config for name, config in showcase.residual(scale).items() if config.optimiser in ("agd", "adam")}
+    shared = {name: config for name, config in showcase.residual(scale).items() if config.optimiser != "sgd"}
     return {
         **against("architectures/fcn16", plain, {"adam": grid}),
         **shared,

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from autogd.experiments.preset import Scale, published
+from autogd.experiments.preset import Scale, beside, published
 from autogd.training.config import Config
 
 __all__ = ["trials"]
 
 
 def trials(scale: Scale) -> dict[str, Config]:
-    """Four sizes; the paper names the smallest and the largest, and gives four results.
+    """Four sizes, with AGD and with our own rule; the paper names the smallest and the largest, and gives four results.
 
     >>> [config.batch_size for config in trials("paper").values()]
-    [32, 128, 1024, 4096]
+    [32, 128, 1024, 4096, 32, 128, 1024, 4096]
     """
     task = {
         "smoke": published(data="digits", depth=4, width=32, epochs=3, trace=True),
@@ -20,4 +20,5 @@ def trials(scale: Scale) -> dict[str, Config]:
         "paper": published(depth=4, width=512, epochs=200, trace=True),  # the width is not in the paper
     }[scale]
     sizes = (32, 128, 512) if scale == "smoke" else (32, 128, 1024, 4096)
-    return {f"batch-size/batch{size}": replace(task, batch_size=size) for size in sizes}
+    found = {f"batch-size/batch{size}": replace(task, batch_size=size) for size in sizes}
+    return {**found, **beside(found)}

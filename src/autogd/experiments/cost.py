@@ -8,6 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from autogd import models
+from autogd.geometry.directions import unit_direction
+from autogd.geometry.roles import read_roles
 from autogd.training.config import Config
 
 __all__ = ["Cost", "cost"]
@@ -43,13 +45,15 @@ class Cost:
 
 
 def cost(configs: Iterable[Config]) -> Cost:
-    """The cost of all of some runs together.
+    """The cost of all of some runs together: forward and backward passes, and the polar factors of StochasticAGD.
+
+    Every other step is small beside the passes; a polar factor grows with the cube of the width, whatever the batch.
 
     >>> cost([Config(depth=2, width=10, epochs=1, batch_size=1437)]).steps
     1
     """
     operations, steps = 0.0, 0
-    forward: dict[tuple[object, ...], int] = {}
+    forward: dict[tuple[object, ...], tuple[int, int]] = {}
     for config in configs:
         shape, classes, train, test = SETS[config.data]
         if config.limit:
@@ -57,16 +61,22 @@ def cost(configs: Iterable[Config]) -> Cost:
         key = (config.data, config.model, config.depth, config.width)
         if key not in forward:
             forward[key] = _forward(config, shape, classes)
+        passes, polar = forward[key]
+        count = config.epochs * math.ceil(train / config.batch_size)
         # a backward pass takes twice the forward's
-        operations += forward[key] * config.epochs * (3 * train + test)
-        steps += config.epochs * math.ceil(train / config.batch_size)
+        operations += passes * config.epochs * (3 * train + test)
+        operations += polar * count * (config.optimiser == "agd-stochastic")
+        steps += count
     return Cost(operations, steps)
 
 
-def _forward(config: Config, shape: tuple[int, ...], classes: int) -> int:
-    with torch.device("meta"):
+def _forward(config: Config, shape: tuple[int, ...], classes: int) -> tuple[int, int]:
+    """Operations of a sample's forward pass, and of the polar factors of all weights."""
+    with torch.device("meta"), torch.no_grad():
         model = models.build(config.model or "fcn", shape, classes, depth=config.depth, width=config.width)
-        counter = FlopCounterMode(display=False)
-        with counter, torch.no_grad():
+        with FlopCounterMode(display=False) as passes:
             model(torch.zeros(2, *shape))
-    return counter.get_total_flops() // 2
+        with FlopCounterMode(display=False) as polar:
+            for role in read_roles(model):
+                unit_direction(role.parameter, role.atom, "spectral")
+    return passes.get_total_flops() // 2, polar.get_total_flops()

@@ -46,7 +46,6 @@ def trials(scale: Scale) -> dict[str, Config]:
     for name, (depth, width) in SHAPES.items():
         sized = replace(task, depth=depth, width=width)
         found |= against(f"optimisers-table/{name}", sized, rivals)
-        found[f"optimisers-table/{name}-agd-stochastic"] = replace(sized, optimiser="agd-stochastic")
     return found
 
 

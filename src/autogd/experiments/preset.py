@@ -12,10 +12,19 @@ from typing import Any, Literal
 
 from autogd.training.config import Config
 
-__all__ = ["SCALES", "Scale", "against", "published"]
+__all__ = ["NOT_RUN", "SCALES", "Scale", "against", "beside", "published", "ready"]
 
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
+NOT_RUN = (
+    "showcase/resnet50-agd-stochastic",
+    "architectures/fcn16-agd-stochastic",
+    "batch-size/batch32-agd-stochastic",
+    "batch-size/batch128-agd-stochastic",
+    "batch-size/batch1024-agd-stochastic",
+    "width-depth/phases-agd-stochastic",
+)
+"""What the laptop's second rows leave out: nobody has had the hours yet. A name that is taken out is run and drawn."""
 
 
 def published(**changes: Any) -> Config:
@@ -37,12 +46,34 @@ def published(**changes: Any) -> Config:
 
 
 def against(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]]) -> dict[str, Config]:
-    """AGD on a task, and every rival at each of its learning rates, by the name of their folder.
+    """AGD on a task, our own rule beside it, and every rival at each of its learning rates, by their folders' names.
 
     >>> list(against("figure/net", published(), {"adam": [1e-3, 1e-4]}))
-    ['figure/net-agd', 'figure/net-adam-0.001', 'figure/net-adam-0.0001']
+    ['figure/net-agd', 'figure/net-agd-stochastic', 'figure/net-adam-0.001', 'figure/net-adam-0.0001']
     """
-    trials = {f"{prefix}-agd": replace(task, optimiser="agd", lr=None)}
+    agd = {f"{prefix}-agd": replace(task, optimiser="agd", lr=None)}
+    trials = {**agd, f"{prefix}-agd-stochastic": replace(task, optimiser="agd-stochastic", lr=None)}
     for name, rates in rivals.items():
         trials |= {f"{prefix}-{name}-{rate:g}": replace(task, optimiser=name, lr=rate) for rate in rates}
     return trials
+
+
+def beside(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:
+    """The same trials with our own rule for minibatches: the second row of a figure.
+
+    >>> list(beside({"figure/batch32": published()}))
+    ['figure/batch32-agd-stochastic']
+    """
+    return {
+        f"{name}-agd-stochastic": replace(trial, optimiser="agd-stochastic", **changes)
+        for name, trial in trials.items()
+    }
+
+
+def ready(trials: Mapping[str, Config], scale: Scale) -> dict[str, Config]:
+    """The trials of a scale, but for those of `NOT_RUN`.
+
+    >>> list(ready({NOT_RUN[0]: published()}, "laptop")), len(ready({NOT_RUN[0]: published()}, "paper"))
+    ([], 1)
+    """
+    return {name: trial for name, trial in trials.items() if scale != "laptop" or name not in NOT_RUN}

@@ -11,7 +11,7 @@ def trials(scale: Scale) -> dict[str, Config]:
     """AGD and both grids; SGD with momentum 0.9 and without, since the paper does not say which it plots.
 
     >>> sorted({config.optimiser for config in trials("laptop").values()})
-    ['adam', 'agd', 'sgd', 'sgd-plain']
+    ['adam', 'agd', 'agd-stochastic', 'sgd', 'sgd-plain']
     """
     task = {
         "smoke": published(data="digits", depth=8, width=32, epochs=3),

@@ -4,11 +4,12 @@ from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, accuracy, band, dress, empty, line, mark, wrapped
+from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, point
+from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.training import Run
 
-__all__ = ["NETWORKS", "claims", "draw"]
+__all__ = ["NETWORKS", "claims", "draw", "second_row"]
 
 # prefix of the runs, name, rival, the paper's test accuracies: AGD's and the rival's
 NETWORKS = (
@@ -21,18 +22,33 @@ _SETS = ("CIFAR-10", "CIFAR-10", "CIFAR-100", "ImageNet")
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Two rows of four panels, as in the paper."""
-    what = "above: AGD's learning rate η (mean, min to max) and objective; below: train solid, test dotted"
-    figure = empty(15, 6.6, "AGD (solid) and the tuned rival (faint)", what)
-    panels = figure.subplots(2, 4)
-    for i, (prefix, _, rival, ours, theirs) in enumerate(NETWORKS):
+    """Two rows of four panels, as in the paper, and the same two with our own rule in the place of AGD."""
+    what = "learning rate η (mean, min to max) and objective, then accuracy: train solid, test dotted"
+    said = "first and second row: AGD (solid) and the tuned rival (faint); third and fourth: our own StochasticAGD"
+    figure = empty(15, 12.8, said, what)
+    panels = figure.subplots(4, 4)
+    objectives = [[axes.twinx() for axes in panels[row]] for row in (0, 2)]
+    for first, second in ((panels[0], panels[2]), (panels[1], panels[3]), objectives):
+        for above, below in zip(first, second, strict=True):
+            below.sharey(above)
+    _rows(panels[:2], objectives[0], runs, "agd")
+    _rows(panels[2:], objectives[1], runs, OURS)
+    for axes in panels[0]:
+        axes.set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
+    return figure
+
+
+def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
+    for i, (prefix, title, rival, ours, theirs) in enumerate(NETWORKS):
         top, bottom = panels[0][i], panels[1][i]
-        agd, pair = runs.get(f"{prefix}-agd"), best(runs, f"{prefix}-{rival}")
+        agd, pair = runs.get(f"{prefix}-{name}"), best(runs, f"{prefix}-{rival}")
         if agd is None:
+            for axes in (top, bottom, objectives[i]):
+                axes.set_axis_off()
+            top.set_title(f"{title}\n{NAMES[name]}: not run yet", fontsize=9)
             continue
-        band(top, agd, "learning_rate", COLOURS["agd"], "η")
-        top.set_ylim(bottom=0)
-        other = top.twinx()
+        band(top, agd, "learning_rate", COLOURS[name], f"η, {NAMES[name]}")
+        other = objectives[i]
         other.tick_params(labelsize=7.5)
         line(other, agd, "objective", color="black", ls="--", label="objective (right)")
         if pair:
@@ -45,7 +61,7 @@ def draw(runs: Runs, scale: Scale) -> Any:
             h + o for h, o in zip(top.get_legend_handles_labels(), other.get_legend_handles_labels(), strict=True)
         ]
         other.legend(*handles, fontsize=7, framealpha=0.8)
-        accuracy(bottom, agd, COLOURS["agd"], "AGD")
+        accuracy(bottom, agd, COLOURS[name], NAMES[name])
         if pair:
             accuracy(bottom, pair[1], COLOURS[rival], _rival(rival, pair), alpha=0.5)
         mark(bottom, ours, f"the paper's AGD {ours}% ({_SETS[i]})", COLOURS["agd"], above=False)
@@ -53,7 +69,20 @@ def draw(runs: Runs, scale: Scale) -> Any:
             mark(bottom, theirs, f"the paper's Adam {theirs}%", COLOURS[rival])
         bottom.set_ylim(0, max(ours, theirs or 0) + 8)
         dress(bottom, "", y="accuracy (%)" if i == 0 else "")
-    return figure
+
+
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours on the four networks.
+
+    >>> second_row({})
+    []
+    """
+    return [
+        beside(title, what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, [rival]))
+        for prefix, title, rival, _, _ in NETWORKS
+        if f"{prefix}-{OURS}" in runs
+        for what in ("objective", "test_accuracy")
+    ]
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:

@@ -5,23 +5,42 @@ from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import dress, empty, line, mark
+from autogd.report.reproduction.curves import NAMES, dress, empty, line, mark
 from autogd.report.reproduction.reading import Runs, budget, final, point
+from autogd.report.reproduction.second_row import OURS, Beside, beside
 from autogd.training import Run
 
-__all__ = ["Dip", "claims", "dip", "draw"]
+__all__ = ["Dip", "claims", "dip", "draw", "second_row"]
 
 PAPER = (55.0, 58.0, 60.0, 59.8)  # test accuracies in the order of the sizes, the first 32, the last 4,096
-SHADES = ("#9ecae1", "#4292c6", "#08519c", "#08214d")
+SHADES = {
+    "agd": ("#9ecae1", "#4292c6", "#08519c", "#08214d"),
+    "agd-stochastic": ("#a1d99b", "#41ab5d", "#00733c", "#00331b"),
+}
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Two rows of three panels: η, objective and accuracy."""
+    """Two rows of three panels: η, objective and accuracy; and the same two with our own rule."""
     ordered = _ordered(runs)
     said = budget(next(iter(ordered.values())).config(), batch_size=True) if ordered else ""
-    figure = empty(13, 7, "AGD at several batch sizes: above, every step of the first epoch; below, every epoch", said)
-    panels = figure.subplots(2, 3)
-    for (size, run), colour in zip(ordered.items(), SHADES, strict=False):
+    both = bool(_ordered(runs, OURS))
+    who = "AGD above, our own StochasticAGD below" if both else "AGD"
+    what = f"Batch sizes: every step of the first epoch, then every epoch; {who}"
+    figure = empty(13, 13.4 if both else 7, what, said)
+    panels = figure.subplots(4 if both else 2, 3)
+    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=False):
+        below.sharey(above)
+    _rows(panels[:2], runs, "agd")
+    if both:
+        _rows(panels[2:], runs, OURS)
+    panels[1][2].set_ylim(0, max(66, panels[1][2].get_ylim()[1]))
+    return figure
+
+
+def _rows(panels: Any, runs: Runs, ours: str) -> None:
+    shades = dict(zip(_ordered(runs), SHADES[ours], strict=False))
+    for size, run in _ordered(runs, ours).items():
+        colour = shades[size]
         steps = run.steps() or {}
         for axes, name, factor in zip(panels[0], ("learning_rate", "objective", "accuracy"), (1, 1, 100), strict=True):
             values = [factor * value for value in steps.get(name, [])]
@@ -32,16 +51,14 @@ def draw(runs: Runs, scale: Scale) -> Any:
         line(panels[1][1], run, "objective", color=colour, label=f"batch {size}")
         line(panels[1][2], run, "test_accuracy", 100, color=colour, label=f"batch {size}")
     x = "share of the first epoch"
-    dress(panels[0][0], "learning rate η, every step", x, "η")
-    dress(panels[0][1], "objective of each batch", x, "objective")
-    dress(panels[0][2], "train accuracy of each batch", x, "accuracy (%)")
-    dress(panels[1][0], "learning rate η, mean of each epoch", y="η")
-    dress(panels[1][1], "objective, mean of each epoch", y="objective")
+    dress(panels[0][0], f"{NAMES[ours]}: learning rate η, every step", x, "η")
+    dress(panels[0][1], f"{NAMES[ours]}: objective of each batch", x, "objective")
+    dress(panels[0][2], f"{NAMES[ours]}: train accuracy of each batch", x, "accuracy (%)")
+    dress(panels[1][0], f"{NAMES[ours]}: learning rate η, mean of each epoch", y="η")
+    dress(panels[1][1], f"{NAMES[ours]}: objective, mean of each epoch", y="objective")
     mark(panels[1][2], PAPER[2], "the paper's best 60.0%", above=False)
     mark(panels[1][2], PAPER[0], "the paper's batch 32: 55.0%", above=False)
-    panels[1][2].set_ylim(0, 66)
-    dress(panels[1][2], "test accuracy", y="accuracy (%)")
-    return figure
+    dress(panels[1][2], f"{NAMES[ours]}: test accuracy", y="accuracy (%)")
 
 
 @dataclass(frozen=True)
@@ -105,10 +122,25 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     ]
 
 
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours at each batch size.
+
+    >>> second_row({})
+    []
+    """
+    agd = _ordered(runs)
+    return [
+        beside(f"batch {size}", what, agd[size], run)
+        for what in ("objective", "test_accuracy")
+        for size, run in _ordered(runs, OURS).items()
+    ]
+
+
 def _after(dip: Dip) -> str:
     return f"by step {dip.step}" + ("" if dip.turned else ", not yet back")
 
 
-def _ordered(runs: Runs) -> dict[int, Run]:
-    found = {run.config().batch_size: run for name, run in runs.items() if name.startswith("batch-size/")}
+def _ordered(runs: Runs, ours: str = "agd") -> dict[int, Run]:
+    configs = {name: run.config() for name, run in runs.items() if name.startswith("batch-size/")}
+    found = {config.batch_size: runs[name] for name, config in configs.items() if config.optimiser == ours}
     return dict(sorted(found.items()))

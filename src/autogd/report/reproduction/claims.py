@@ -33,8 +33,8 @@ def verdict(full: bool, part: bool = False, small: bool = True) -> Verdict:
     return "not at this budget" if small else "not"
 
 
-def markdown(claims: Sequence[Claim], command: str, effort: str = "") -> str:
-    """The claims of one experiment as a table, with the command that prints it and what it took.
+def markdown(claims: Sequence[Claim], command: str, effort: str = "", after: str = "") -> str:
+    """The claims of one experiment as a table, what comes after it, the command that prints both, and what it took.
 
     >>> print(markdown([Claim("it trains", "yes", "90%", "reproduced", "5 epochs")], "autogd reproduce showcase"))
     | claim | the paper | ours | verdict | budget |
@@ -45,4 +45,4 @@ def markdown(claims: Sequence[Claim], command: str, effort: str = "") -> str:
     """
     rows = [f"| {c.statement} | {c.paper} | {c.ours} | *{c.verdict}* | {c.budget} |" for c in claims]
     head = ["| claim | the paper | ours | verdict | budget |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([*head, *rows, "", f"Printed by `{command}`{effort}."])
+    return "\n".join([*head, *rows, *(["", after] if after else []), "", f"Printed by `{command}`{effort}."])

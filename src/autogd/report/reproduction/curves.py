@@ -7,10 +7,12 @@ from typing import Any
 
 from autogd.training import Run
 
-__all__ = ["COLOURS", "accuracy", "band", "dress", "empty", "line", "mark", "picture", "wrapped"]
+__all__ = ["COLOURS", "NAMES", "accuracy", "band", "dress", "empty", "line", "mark", "picture", "wrapped"]
 
 # told apart in grey and by readers who do not see red and green alike
-COLOURS = {"agd": "#0072b2", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
+COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
+NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
+"""What each row of a figure shows."""
 
 
 def empty(across: float, down: float, title: str, caption: str) -> Any:
@@ -43,7 +45,7 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)
-    axes.tick_params(labelsize=7.5)
+    axes.tick_params(labelsize=7.5, labelbottom=True, labelleft=True)  # rows that share axes would show them once
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if legend and axes.get_legend_handles_labels()[1]:

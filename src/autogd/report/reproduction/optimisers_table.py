@@ -6,10 +6,11 @@ from autogd import baselines
 from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import dress, empty
+from autogd.report.reproduction.curves import NAMES, dress, empty
 from autogd.report.reproduction.reading import Runs, best, final, over_grid
+from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
-__all__ = ["HEAD", "claims", "draw", "rows"]
+__all__ = ["HEAD", "claims", "draw", "rows", "second_row"]
 
 HEAD = ("optimiser", "settings needed", "width scaling", "depth scaling", "schedule", "bytes per weight", "× weights")
 TRAINS = 0.95  # a network that says nothing has an objective of 1
@@ -34,25 +35,47 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Objective against learning rate for each optimiser, on three networks: whether the lowest point moves."""
+    """Objective against learning rate for each optimiser, on three networks; AGD dotted, and below our own rule."""
     config = next((run.config() for run in runs.values()), None)
     said = f"digits, {config.epochs} epochs, batch {config.batch_size}" if config else ""
-    figure = empty(11, 3.9, "Does the best learning rate move with width and depth? AGD has none", said)
-    for axes, row in zip(figure.subplots(1, 3, sharey=True), ROWS[:3], strict=True):
+    what = "Does the best learning rate move with width and depth? AGD (above) and StochasticAGD (below) have none"
+    figure = empty(11, 7.4, what, said)
+    for panels, ours in zip(figure.subplots(2, 3, sharey=True), NAMES, strict=True):
+        _row(panels, runs, ours)
+    return figure
+
+
+def _row(panels: Any, runs: Runs, ours: str) -> None:
+    for axes, row in zip(panels, ROWS[:3], strict=True):
         for i, (name, (depth, width)) in enumerate(SHAPES.items()):
             grid = over_grid(runs, f"optimisers-table/{name}-{row.optimiser}")
             label = f"depth {depth}, width {width}"
             axes.plot(
                 list(grid), [final(run, "objective") for run in grid.values()], "o-", ms=3.5, color=f"C{i}", label=label
             )
-            agd = runs.get(f"optimisers-table/{name}-agd")
-            if agd:
-                axes.axhline(final(agd, "objective"), color=f"C{i}", lw=0.9, ls=":")
+            mine = runs.get(f"optimisers-table/{name}-{ours}")
+            if mine:
+                axes.axhline(final(mine, "objective"), color=f"C{i}", lw=1.2, ls=":")
         axes.set_xscale("log")
-        axes.set_ylim(0, 1.2)
+        axes.set_ylim(-0.05, 1.2)  # an objective close to nothing is still a line
         start = STARTS[baselines.entry(row.optimiser).start]
-        dress(axes, f"{row.title}, from {start} (dotted: AGD)", x="learning rate", y="objective, last epoch")
-    return figure
+        dress(axes, f"{row.title}, from {start}\ndotted: {NAMES[ours]}", x="learning rate", y="objective, last epoch")
+
+
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours on the three networks, beside the best of every grid.
+
+    >>> second_row({})
+    []
+    """
+    rivals = [row.optimiser for row in ROWS if baselines.entry(row.optimiser).rated]
+    prefixes = {shape: f"optimisers-table/{shape}" for shape in SHAPES}
+    return [
+        beside(_sizes(shape), what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, rivals))
+        for shape, prefix in prefixes.items()
+        if f"{prefix}-{OURS}" in runs
+        for what in ("objective", "test_accuracy")
+    ]
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:

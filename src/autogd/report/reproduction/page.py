@@ -19,6 +19,7 @@ from autogd.report.reproduction import (
 from autogd.report.reproduction.claims import Claim
 from autogd.report.reproduction.curves import picture
 from autogd.report.reproduction.reading import Runs
+from autogd.report.reproduction.second_row import Beside
 from autogd.training import Run
 
 __all__ = ["Shown", "show"]
@@ -40,15 +41,24 @@ _CLAIMS: dict[str, Callable[[Runs, Scale], list[Claim]]] = {
     "optimisers-table": optimisers_table.claims,
     "theories-table": lambda runs, scale: theories_table.claims(),
 }
+_SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
+    "showcase": showcase.second_row,
+    "architectures": architectures.second_row,
+    "versus-tuned": versus_tuned.second_row,
+    "width-depth": width_depth.second_row,
+    "batch-size": batch_size.second_row,
+    "optimisers-table": optimisers_table.second_row,
+}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What an experiment came to: a PNG, a table with its head first, where it has them, its claims, its effort."""
+    """What an experiment came to: a PNG, a table, head first, where it has them, claims, our own row, its effort."""
 
     figure: bytes | None
     table: list[tuple[str, ...]]
     claims: list[Claim]
+    second_row: list[Beside]
     runs: int
     seconds: float
 
@@ -77,4 +87,5 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
     elif name == "theories-table":
         table = [theories_table.HEAD, *theories_table.rows()]
     seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
-    return Shown(figure, table, _CLAIMS[name](runs, scale), len(runs), seconds)
+    second_row = _SECOND_ROWS[name](runs) if name in _SECOND_ROWS else []
+    return Shown(figure, table, _CLAIMS[name](runs, scale), second_row, len(runs), seconds)

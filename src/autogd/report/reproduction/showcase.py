@@ -4,54 +4,62 @@ from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, accuracy, dress, empty, mark, wrapped
+from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, dress, empty, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid, point
+from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
-__all__ = ["claims", "draw", "grid_panel"]
+__all__ = ["claims", "draw", "grid_panel", "second_row"]
 
 CEILING = 1.1  # an objective above that of a network that says nothing is drawn here, however high
 MARGIN = 0.20  # points of train accuracy that tell training from failing
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Three panels, as in the paper's first figure."""
-    figure = empty(
-        13, 4.6, "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)", ""
-    )
-    left, middle, right = figure.subplots(1, 3)
-    names = {"agd": "AGD", "adam-0.001": "Adam 0.001", "sgd-0.1": "SGD 0.1", "sgd-plain-0.1": "SGD 0.1, no momentum"}
-    for name, label in names.items():
+    """Three panels, as in the paper's first figure, and the same three with our own rule in the place of AGD."""
+    what = "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)"
+    figure = empty(13, 8.6, what, "above: AGD; below, on the same axes: our own StochasticAGD")
+    panels = figure.subplots(2, 3, sharey="col")
+    for row, ours in zip(panels, NAMES, strict=True):
+        _row(row, runs, ours)
+    panels[0][0].set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
+    return figure
+
+
+def _row(panels: Any, runs: Runs, ours: str) -> None:
+    left, middle, right = panels
+    rivals = {"adam-0.001": "Adam 0.001", "sgd-0.1": "SGD 0.1", "sgd-plain-0.1": "SGD 0.1, no momentum"}
+    for name, label in {ours: NAMES[ours], **rivals}.items():
         key = f"showcase/fcn32-{name}"
         if key in runs:
             style = {"ls": (0, (4, 3))} if "plain" in name else {}
             accuracy(left, runs[key], COLOURS[runs[key].config().optimiser], label, **style)
-    left.set_ylim(bottom=0)
-    dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32"), y="accuracy (%)")
-    grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"))
+    dress(left, "(a) 32 layers: train solid, test dotted\n" + _said(runs, "fcn32", ours), y="accuracy (%)")
+    grid_panel(middle, runs, "showcase/resnet18", ("adam", "sgd"), ours=ours)
     said = "(b) ResNet-18, last epoch (the paper's AGD: 91.2%, Adam 92.9%)"
-    dress(middle, f"{said}\n{_said(runs, 'resnet18')}", x="learning rate", y="accuracy (%)")
-    for name, label in {"agd": "AGD", "sgd-0.1": "SGD 0.1"}.items():
+    dress(middle, f"{said}\n{_said(runs, 'resnet18', ours)}", x="learning rate", y="accuracy (%)")
+    for name, label in {ours: NAMES[ours], "sgd-0.1": "SGD 0.1"}.items():
         key = f"showcase/resnet50-{name}"
         if key in runs:
             accuracy(right, runs[key], COLOURS[runs[key].config().optimiser], label)
     mark(right, 65.5, "the paper: AGD 65.5% test (ImageNet, 350 epochs)", above=False)
     right.set_ylim(0, 70)
-    dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50"), y="accuracy (%)")
-    return figure
+    dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50", ours), y="accuracy (%)")
 
 
-def grid_panel(axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what: str = "accuracy") -> None:
-    """Where each rival ends at each learning rate, and AGD, which has none, as a line across.
+def grid_panel(
+    axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what: str = "accuracy", ours: str = "agd"
+) -> None:
+    """Where each rival ends at each learning rate, and AGD or our own rule, which have none, as a line across.
 
     >>> grid_panel(empty(2, 2, "", "").subplots(), {}, "showcase/resnet18", ("adam",))
     """
     kinds = {"accuracy": (("train_accuracy", "-"), ("test_accuracy", ":")), "objective": (("objective", "-"),)}[what]
     factor, ceiling = (100.0, 100.0) if what == "accuracy" else (1.0, CEILING)
     titles = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
-    if f"{prefix}-agd" in runs:
+    if f"{prefix}-{ours}" in runs:
         for name, style in kinds:
-            label = "AGD (no learning rate)" if style == "-" else None
-            axes.axhline(factor * final(runs[f"{prefix}-agd"], name), color=COLOURS["agd"], ls=style, label=label)
+            label = f"{NAMES[ours]}, no learning rate" if style == "-" else None
+            axes.axhline(factor * final(runs[f"{prefix}-{ours}"], name), color=COLOURS[ours], ls=style, label=label)
     for rival in rivals:
         grid = over_grid(runs, f"{prefix}-{rival}")
         for name, style in kinds:
@@ -105,6 +113,26 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     return found
 
 
-def _said(runs: Runs, net: str) -> str:
-    run = runs.get(f"showcase/{net}-agd")
-    return wrapped(budget(run.config())) if run else ""
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours on the three networks.
+
+    >>> second_row({})
+    []
+    """
+    found = []
+    for net, title, what, rivals in (
+        ("fcn32", "(a) 32-layer FCN", "train_accuracy", ("adam", "sgd", "sgd-plain")),
+        ("fcn32", "(a) 32-layer FCN", "test_accuracy", ("adam", "sgd", "sgd-plain")),
+        ("resnet18", "(b) ResNet-18", "test_accuracy", ("adam", "sgd")),
+        ("resnet50", "(c) ResNet-50", "test_accuracy", ("sgd",)),
+    ):
+        prefix = f"showcase/{net}"
+        if f"{prefix}-{OURS}" in runs:
+            agd, ours = runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"]
+            found.append(beside(title, what, agd, ours, tuned(runs, prefix, rivals)))
+    return found
+
+
+def _said(runs: Runs, net: str, ours: str) -> str:
+    run = runs.get(f"showcase/{net}-{ours}")
+    return wrapped(budget(run.config())) if run else f"{NAMES[ours]}: not run yet"

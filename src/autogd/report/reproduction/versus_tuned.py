@@ -4,35 +4,54 @@ from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, accuracy, band, dress, empty, line
+from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line
 from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid
+from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.report.reproduction.showcase import grid_panel
 from autogd.training import Run
 
-__all__ = ["claims", "draw"]
+__all__ = ["claims", "draw", "second_row"]
 
 PREFIX = "versus-tuned/fcn8"
 RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Four panels: the paper's three, and the grids that they were chosen from."""
+    """Four panels: the paper's three, and the grids that they were chosen from; the same below with our own rule."""
     agd = runs.get(f"{PREFIX}-agd")
-    figure = empty(15, 4.2, "AGD and its rivals, each at its best rate", budget(agd.config()) if agd else "")
-    objective, correct, size, grid = figure.subplots(1, 4)
-    for name, label, run in _contenders(runs):
+    what = "Rivals at their best rates, and, above, AGD; below, on the same axes, our own StochasticAGD"
+    figure = empty(15, 7.8, what, budget(agd.config()) if agd else "")
+    for panels, ours in zip(figure.subplots(2, 4, sharey="col"), NAMES, strict=True):
+        _row(panels, runs, ours)
+    return figure
+
+
+def _row(panels: Any, runs: Runs, ours: str) -> None:
+    objective, correct, size, grid = panels
+    for name, label, run in _contenders(runs, ours):
         line(objective, run, "objective", color=COLOURS[name], label=label)
         accuracy(correct, run, COLOURS[name], label)
         band(size, run, "update_size", COLOURS[name], label)
     size.set_yscale("log")
-    grid_panel(grid, runs, PREFIX, tuple(RIVALS), "objective")
+    grid_panel(grid, runs, PREFIX, tuple(RIVALS), "objective", ours)
     grid.axvline(1e-4, color=COLOURS["adam"], lw=0.8, ls=(0, (6, 3)), label="the paper's best Adam")
     grid.axvline(1e-1, color=COLOURS["sgd"], lw=0.8, ls=(0, (6, 3)), label="the paper's best SGD")
     dress(objective, "training objective", y="objective")
     dress(correct, "accuracy: train solid, test dotted", y="accuracy (%)")
     dress(size, "relative update size: mean, min to max", y="‖ΔW‖/‖W‖, mean over layers")
     dress(grid, "the grids: objective of the last epoch (1.1: or above)", x="learning rate", y="objective")
-    return figure
+
+
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours on the eight layers.
+
+    >>> second_row({})
+    []
+    """
+    if f"{PREFIX}-{OURS}" not in runs:
+        return []
+    agd, ours, rivals = runs[f"{PREFIX}-agd"], runs[f"{PREFIX}-{OURS}"], tuned(runs, PREFIX, tuple(RIVALS))
+    return [beside("8-layer FCN", what, agd, ours, rivals) for what in ("objective", "train_accuracy", "test_accuracy")]
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
@@ -72,9 +91,9 @@ def _short(objective: float) -> str:
     return f"{objective:.3f}" if objective < 100 else f"{objective:.0e}"
 
 
-def _contenders(runs: Runs) -> list[tuple[str, str, Run]]:
-    """AGD and every rival at its best: name, label, run."""
-    found = [("agd", "AGD", runs[f"{PREFIX}-agd"])] if f"{PREFIX}-agd" in runs else []
+def _contenders(runs: Runs, ours: str = "agd") -> list[tuple[str, str, Run]]:
+    """AGD or our own rule, and every rival at its best: name, label, run."""
+    found = [(ours, NAMES[ours], runs[f"{PREFIX}-{ours}"])] if f"{PREFIX}-{ours}" in runs else []
     for name, title in RIVALS.items():
         pair = best(runs, f"{PREFIX}-{name}")
         if pair:

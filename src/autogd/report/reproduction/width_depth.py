@@ -1,40 +1,67 @@
 """AGD at every width and depth, and the two phases of its learning rate."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, accuracy, band, dress, empty, line
+from autogd.report.reproduction.curves import NAMES, dress, empty, line
+from autogd.report.reproduction.phases import by_heart, draw_phases, phases
 from autogd.report.reproduction.reading import Runs, budget, final, percent
+from autogd.report.reproduction.second_row import OURS, Beside, beside
 from autogd.training import Run
 
-__all__ = ["claims", "draw", "grid", "phases"]
+__all__ = ["claims", "draw", "grid", "second_row"]
 
 PHASES = "width-depth/phases"
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Above, the grid: two tables of numbers, and η over the epochs; below, the run that knows its samples by heart."""
-    cells = grid(runs)
-    some = next(iter(cells.values()), None)
+    """The grid: two tables of numbers, and η over the epochs; then the run that knows its samples by heart; each twice.
+
+    First with AGD, then with our own rule, on the networks of the grid that it was run on.
+    """
+    some = next(iter(grid(runs).values()), None)
     said = budget(some.config(), width=True, depth=True) if some else ""
-    figure = empty(13, 8, "AGD on fully-connected networks of every width and depth", f"above: {said}")
-    panels = figure.subplots(2, 3)
-    _table(panels[0][0], cells, "train_accuracy")
-    _table(panels[0][1], cells, "test_accuracy")
-    widest = max((width for depth, width in cells if depth == max(d for d, _ in cells)), default=0)
-    for i, ((depth, _), run) in enumerate((key, run) for key, run in cells.items() if key[1] == widest):
-        line(panels[0][2], run, "learning_rate_mean", color=f"C{i}", label=f"depth {depth}")
-    dress(panels[0][2], f"learning rate η at width {widest}: mean of each epoch", y="η")
-    if PHASES in runs:
-        _phases(panels[1], runs[PHASES])
+    what = "Networks of every width and depth: AGD above, our own StochasticAGD below"
+    mine, every = len(grid(runs, OURS)), len(grid(runs))
+    few = f"; ours on {mine} of the {every} networks" if mine < every else ""
+    heart = [ours for ours in (PHASES, f"{PHASES}-{OURS}") if ours in runs]
+    figure = empty(13, 3.9 * (2 + len(heart)), what, f"the grid: {said}{few}")
+    panels = figure.subplots(2 + len(heart), 3)
+    below = 1 + (PHASES in heart)  # where our own rows begin
+    panels[below][2].sharey(panels[0][2])
+    if len(heart) == 2:
+        for upper, lower in zip(panels[1], panels[3], strict=True):
+            lower.sharex(upper)
+            lower.sharey(upper)
+    for row, ours in ((0, "agd"), (below, OURS)):
+        _cells(panels[row], runs, ours)
+        run = runs.get(PHASES if ours == "agd" else f"{PHASES}-{ours}")
+        if run:
+            draw_phases(panels[row + 1], run, ours)
     return figure
 
 
-def grid(runs: Runs) -> dict[tuple[int, int], Run]:
-    """The runs by depth and width, in order.
+def _cells(panels: Any, runs: Runs, ours: str) -> None:
+    cells = grid(runs, ours)
+    places, shades = list(grid(runs)), {}
+    for what in ("train_accuracy", "test_accuracy"):
+        ends = [100 * final(run, what) for each in NAMES for run in grid(runs, each).values()]
+        known = [end for end in ends if not math.isnan(end)]
+        shades[what] = (min(known), max(known)) if known else (0.0, 100.0)
+    _table(panels[0], cells, "train_accuracy", places, shades["train_accuracy"], ours)
+    _table(panels[1], cells, "test_accuracy", places, shades["test_accuracy"], ours)
+    widest = max((width for depth, width in cells if depth == max(d for d, _ in cells)), default=0)
+    for i, ((depth, _), run) in enumerate((key, run) for key, run in cells.items() if key[1] == widest):
+        line(panels[2], run, "learning_rate_mean", color=f"C{i}", label=f"depth {depth}")
+    dress(panels[2], f"{NAMES[ours]}: mean η of each epoch, width {widest}", y="η")
+
+
+def grid(runs: Runs, ours: str = "agd") -> dict[tuple[int, int], Run]:
+    """The runs of AGD, or of our own rule, by depth and width, in order.
 
     >>> grid({})
     {}
@@ -43,40 +70,9 @@ def grid(runs: Runs) -> dict[tuple[int, int], Run]:
     for name, run in runs.items():
         if name.startswith("width-depth/depth"):
             config = run.config()
-            found[config.depth or 0, config.width or 0] = run
+            if config.optimiser == ours:
+                found[config.depth or 0, config.width or 0] = run
     return dict(sorted(found.items()))
-
-
-def phases(run: Run) -> dict[str, float] | None:
-    """η in the first epoch, at its lowest before its top, there and at the end; train accuracies; speeds.
-
-    The first epochs may dip, as the paper shows for batch sizes; the slow rise begins after that.
-
-    >>> from pathlib import Path
-    >>> phases(Run(Path("nowhere"))) is None
-    True
-    """
-    rows = run.metrics()
-    if not rows:
-        return None
-    top = max(rows, key=lambda row: row["learning_rate_mean"])
-    at = rows.index(top)
-    low = min(rows[: at + 1], key=lambda row: row["learning_rate_mean"])
-    below = [row["epoch"] for row in rows[:at] if row["learning_rate_mean"] <= top["learning_rate_mean"] / 2]
-    after = [row["epoch"] for row in rows[at:] if row["learning_rate_mean"] <= top["learning_rate_mean"] / 2]
-    return {
-        "rise": top["epoch"] - max(below, default=math.nan),
-        "fall": min(after, default=math.nan) - top["epoch"],
-        "start": rows[0]["learning_rate_mean"],
-        "low": low["learning_rate_mean"],
-        "low_epoch": low["epoch"],
-        "top": top["learning_rate_mean"],
-        "end": rows[-1]["learning_rate_mean"],
-        "epoch": top["epoch"],
-        "known": next((row["epoch"] for row in rows if row["train_accuracy"] >= 0.99), math.nan),
-        "top_accuracy": top["train_accuracy"],
-        "end_accuracy": rows[-1]["train_accuracy"],
-    }
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
@@ -149,18 +145,46 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     return found
 
 
+def second_row(runs: Runs) -> list[Beside]:
+    """Ours on the networks of the grid that it was run on, and on the samples that are to be known by heart.
+
+    >>> second_row({})
+    []
+    """
+    agd, mine = grid(runs), grid(runs, OURS)
+    found = [
+        beside(f"depth {depth}, width {width}", what, agd[depth, width], run)
+        for what in ("objective", "test_accuracy")
+        for (depth, width), run in mine.items()
+    ]
+    if f"{PHASES}-{OURS}" in runs:
+        pair = runs[PHASES], runs[f"{PHASES}-{OURS}"]
+        widths = [run.config().width for run in pair]
+        said = f" (AGD at width {widths[0]}, ours at {widths[1]})" if widths[0] != widths[1] else ""
+        row = by_heart(*pair)
+        found.append(replace(row, quantity=row.quantity + said))
+    return found
+
+
 def _epochs(count: float) -> str:
     return "never" if math.isnan(count) else f"{count:.0f} epochs"
 
 
-def _table(axes: Any, cells: dict[tuple[int, int], Run], what: str) -> None:
-    depths, widths = sorted({depth for depth, _ in cells}), sorted({width for _, width in cells})
+def _table(
+    axes: Any,
+    cells: dict[tuple[int, int], Run],
+    what: str,
+    places: list[tuple[int, int]],
+    shades: tuple[float, float],
+    ours: str,
+) -> None:
+    """Accuracies by depth and width, in the rows, columns and shades that both rows of the figure share."""
+    depths, widths = sorted({depth for depth, _ in places}), sorted({width for _, width in places})
     values = [[math.nan] * len(widths) for _ in depths]
     for (depth, width), run in cells.items():
         values[depths.index(depth)][widths.index(width)] = 100 * final(run, what)
-    axes.imshow(values, cmap="viridis", aspect="auto")
-    known = [v for row in values for v in row if not math.isnan(v)]
-    middle = (min(known) + max(known)) / 2 if known else 0
+    axes.imshow(values, cmap="viridis", aspect="auto", vmin=shades[0], vmax=shades[1])
+    middle = sum(shades) / 2
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             text, colour = ("not run", "black") if math.isnan(value) else (f"{value:.1f}", "white")
@@ -168,22 +192,6 @@ def _table(axes: Any, cells: dict[tuple[int, int], Run], what: str) -> None:
     axes.set_xticks(range(len(widths)), widths)
     axes.set_yticks(range(len(depths)), depths)
     name, _, _ = what.partition("_")
-    said = "" if name == "train" else "; the paper: 63.7 at 4, 2048 and 42.55 at 2, 64"
-    dress(axes, f"{name} accuracy (%){said}", x="width", y="depth")
+    said = "" if name == "train" else "\nthe paper's AGD: 63.7 at 4, 2048 and 42.55 at 2, 64"
+    dress(axes, f"{NAMES[ours]}: {name} accuracy (%){said}", x="width", y="depth")
     axes.grid(False)
-
-
-def _phases(axes: Any, run: Run) -> None:
-    rate, objective, correct = axes
-    band(rate, run, "learning_rate", COLOURS["agd"])
-    line(objective, run, "objective", color=COLOURS["agd"])
-    accuracy(correct, run, COLOURS["agd"], "AGD: train solid, test dotted")
-    seen = phases(run)
-    for each in axes:
-        if seen and seen["known"] == seen["known"]:
-            each.axvline(seen["known"], color="black", lw=0.8, ls=(0, (6, 3)), label="train accuracy 99%")
-    head, _, tail = budget(run.config()).partition("; ")
-    dress(rate, f"the two phases: learning rate η\n{head}\n{tail.partition(';')[0]}", y="η: mean, min to max")
-    objective.set_yscale("log")
-    dress(objective, "the two phases: objective", y="objective")
-    dress(correct, "the two phases: accuracy", y="accuracy (%)")

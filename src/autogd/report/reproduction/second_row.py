@@ -1,0 +1,82 @@
+"""The second row of each figure in numbers: our own rule for minibatches beside AGD and the best of the rivals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autogd.report.reproduction.reading import Runs, best, final, percent
+from autogd.training import Run
+
+__all__ = ["LEVEL", "OURS", "Beside", "beside", "table", "tuned"]
+
+OURS = "agd-stochastic"
+LEVEL = 0.01  # one seed cannot tell a point of accuracy, or as much of an objective, from none
+_RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD without momentum", "sgd-mup-plain": "SGD + muP"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One quantity of AGD, of the best rival and of our own rule, and whether ours is better."""
+
+    quantity: str
+    agd: str
+    rival: str
+    ours: str
+    verdict: str
+
+
+def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Beside:
+    """Compare the ends of two runs, and of the best of some rivals where there are any.
+
+    >>> from pathlib import Path
+    >>> beside("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
+    'diverged'
+    """
+    sign = -1 if "objective" in what else 1
+    ends = {name: final(run, what) for name, run in (rivals or {}).items()}
+    top = max((name for name in ends if not math.isnan(ends[name])), key=lambda name: sign * ends[name], default=None)
+    mine, others = final(ours, what), {"AGD": final(agd, what), **({top: ends[top]} if top else {})}
+    words = {name: _word(sign * (mine - value)) for name, value in others.items()}
+    same = len(set(words.values())) == 1 and len(words) == 2
+    said = f"{words['AGD']} both" if same else ", ".join(f"{word} {name}" for name, word in words.items())
+    show = percent if sign > 0 else _three
+    return Beside(
+        f"{title}: {what.replace('_', ' ')}",
+        show(others["AGD"]),
+        f"{show(ends[top])} ({top})" if top else "–",
+        show(mine),
+        "diverged" if math.isnan(mine) else said,
+    )
+
+
+def tuned(runs: Runs, prefix: str, names: Sequence[str]) -> dict[str, Run]:
+    """Every rival at its best rate, by what it is called.
+
+    >>> tuned({}, "showcase/resnet18", ["adam"])
+    {}
+    """
+    pairs = {name: best(runs, f"{prefix}-{name}") for name in names}
+    return {f"{_RIVALS[name]} {pair[0]:g}": pair[1] for name, pair in pairs.items() if pair}
+
+
+def table(rows: Sequence[Beside]) -> str:
+    """The rows in markdown.
+
+    >>> print(table([Beside("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")]))
+    | the second row | AGD | the best rival | StochasticAGD (ours) | ours is |
+    | --- | --- | --- | --- | --- |
+    | FCN: test accuracy | 33.5% | 30.3% (Adam 0.0001) | 40.1% | *ahead of both* |
+    """
+    lines = [f"| {r.quantity} | {r.agd} | {r.rival} | {r.ours} | *{r.verdict}* |" for r in rows]
+    head = ["| the second row | AGD | the best rival | StochasticAGD (ours) | ours is |"]
+    return "\n".join([*head, "| --- | --- | --- | --- | --- |", *lines])
+
+
+def _word(lead: float) -> str:
+    if math.isnan(lead) or lead > LEVEL:  # what diverged is behind
+        return "ahead of"
+    return "behind" if lead < -LEVEL else "level with"
+
+
+def _three(objective: float) -> str:
+    return "diverged" if math.isnan(objective) else f"{objective:.3f}"
