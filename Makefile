@@ -28,7 +28,7 @@ lint: $(VENV)/dev  ## ruff and mypy, strict on src
 	$(BIN)/mypy
 
 bench: $(VENV)/dev  ## step cost and memory on this machine
-	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=min,median --benchmark-sort=min
+	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m autogd bench step
 
 docs: $(VENV)/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -44,7 +44,7 @@ def averaging_share(steps: Tensor) -> Tensor:
     """The share of the weights after that many steps in their average.
 
     >>> [round(float(averaging_share(torch.tensor(t))), 3) for t in (1.0, 10.0, 100.0)]
-    [1.0, 0.5, 0.083]
+    [1.0, 0.308, 0.039]
     """
     return (AVERAGING + 1) / (steps + AVERAGING)
 
