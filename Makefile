@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch, once imported by two test processes, should not fight itself for the same cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench docs release-check clean
+.PHONY: demo test lint bench docs docs-check release-check clean
 
 $(VENV)/cli: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,7 +34,10 @@ docs: $(VENV)/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/python -m sphinx -W -b html docs docs/_build/html
 
-release-check: lint test docs  ## what has to hold before a version is tagged; leaves both archives in dist/
+docs-check: docs  ## links, images and formulas of the site, in a browser
+	$(BIN)/python -m pytest tests/test_site.py
+
+release-check: lint test docs-check  ## what has to hold before a version is tagged; leaves both archives in dist/
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python benchmarks/import_time.py
