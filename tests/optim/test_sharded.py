@@ -98,7 +98,7 @@ def process(rank, world, port):
             found = train(make, rank, world, spread)
             error = TOLERANCE[name]
             for a, b in zip(found[:2], alone[:2], strict=True):
-                torch.testing.assert_close(a, b, rtol=error, atol=error / 100, msg=lambda m: f"{name} {spread}: {m}")
+                torch.testing.assert_close(a, b, rtol=error, atol=error / 100, msg=f"{name} {spread}")
             for a, b in zip(found[2:], alone[2:], strict=True):
                 for key, weight in b.items():
                     message = f"{name} {spread} {key}"

@@ -20,7 +20,7 @@ __all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
 # that fresh batches saw, of the slope that the steps' own batches saw, and of u; η of the last step that was taken, not
 # times what a user multiplies it with (the batch's noise makes c too large by a factor that one slope cannot tell: from
-# shorter steps the rule would conclude to far shorter ones, from longer to ever longer ones); how many steps there were;
+# shorter steps the rule would conclude to far shorter ones, from longer to ever longer ones); the number of steps;
 # the last step's own slope; how large a batch's gradient usually is.
 MEMORY = ("rate", "fresh", "same", "reach", "weight", "moved", "steps", "last_same", "typical")
 SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
