@@ -48,8 +48,6 @@ def draw(every: Sequence[Standing], stretch: int = 1) -> bytes:
             axes.axhspan(number - 0.5, number + 0.5, color="black", alpha=0.045, lw=0)
         axes.axvline(1.0, color=_STYLES["adam"][0], lw=0.9, zorder=1)
     loss.set_yticks(range(len(names)), [f"{name}\n{WORKLOADS[name].content.split(';')[0]}" for name in names])
-    for axes in (steps, time):  # the names stand once, on the left
-        axes.tick_params(labelleft=False)
     loss.set_ylim(len(names) - 0.5, -0.5)
     _scale(loss, _LOW, _HIGH, {value: f"{value:g}" for value in (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)})
     steps.set_xlim(0, 1.35)
@@ -59,6 +57,8 @@ def draw(every: Sequence[Standing], stretch: int = 1) -> bytes:
     dress(loss, "validation loss ÷ tuned Adam's\n(left is better; arrows: beyond the edge)", "", legend=False)
     dress(steps, "steps to tuned Adam's last loss\n(share of the budget)", "", legend=False)
     dress(time, "processor time to the same\n(share of tuned Adam's whole time)", "", legend=False)
+    for axes in (steps, time):  # the names stand once, on the left
+        axes.tick_params(labelleft=False)
     _legend(figure, {standing.optimiser for standing in every})
     return picture(figure)
 
