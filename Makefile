@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch, once imported by two test processes, should not fight itself for the same cores
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs docs-check release-check clean
 
 $(VENV)/cli: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,11 +28,19 @@ lint: $(VENV)/dev  ## ruff and mypy, strict on src
 	$(BIN)/mypy
 
 bench: $(VENV)/dev  ## step cost and memory on this machine
-	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=min,median --benchmark-sort=min
+	OMP_NUM_THREADS=$$(nproc) $(BIN)/python -m autogd bench step
 
 docs: $(VENV)/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/python -m sphinx -W -b html docs docs/_build/html
+
+docs-check: docs  ## links, images and formulas of the site, in a browser
+	$(BIN)/python -m pytest tests/test_site.py
+
+release-check: lint test docs-check  ## what has to hold before a version is tagged; leaves both archives in dist/
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python benchmarks/import_time.py
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

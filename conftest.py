@@ -1,6 +1,7 @@
 """What all tests share: a seed, and hypothesis with the same examples on every machine."""
 
 import os
+from importlib.util import find_spec
 
 import hypothesis
 import pytest
@@ -10,6 +11,9 @@ import torch
 hypothesis.settings.register_profile("seeded", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.load_profile("seeded")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
+# an integration's doctests need its framework
+FRAMEWORKS = ("lightning", "skorch", "transformers")
+collect_ignore = [f"src/autogd/integrations/{name}.py" for name in FRAMEWORKS if find_spec(name) is None]
 
 
 @pytest.fixture(autouse=True)

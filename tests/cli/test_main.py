@@ -1,6 +1,7 @@
 """The command line: help with an example for every command, one clear line for an error."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -55,3 +56,35 @@ def test_a_factory_in_the_current_folder_is_found(tmp_path):
     out = subprocess.run([*command, "explain", "my_model:make"], cwd=tmp_path, capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
     assert "1 of 2 × 4" in out.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
+def test_a_reader_who_has_seen_enough_is_no_error(words):
+    reading, writing = os.pipe()
+    os.close(reading)  # as `| head -1` does when it has its line
+    command = [sys.executable, "-m", "autogd", *words]
+    out = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert out.returncode == 141
+    assert out.stderr == ""
+
+
+def test_bash_completes_commands_and_options(capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+
+    def completed(*words):
+        ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _tyro_autogd; echo ${{COMPREPLY[@]}}"
+        out = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+        return out.stdout.split()
+
+    assert completed("autogd", "comp") == ["compare", "completion"]
+    assert "--optimiser" in completed("autogd", "train", "--opt")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script_too(shell, capsys):
+    assert main(["completion", shell, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["shell"] == shell
+    assert all(command in answer["script"] for command in COMMANDS)

@@ -24,9 +24,9 @@ __all__ = ["Options", "run"]
 class Options(Config):
     """What `autogd compare` takes."""
 
-    optimiser: tyro.conf.Suppress[str] = "agd"
+    optimiser: tyro.conf.Suppress[str] = "agd-stochastic"
     lr: tyro.conf.Suppress[float | None] = None
-    optimisers: tuple[str, ...] = ("agd", "adam", "sgd")
+    optimisers: tuple[str, ...] = ("agd-stochastic", "agd", "adam", "sgd")
     """names, each with a learning rate if it is not to have its default: adam=0.001"""
     seeds: int = 3
     """how many runs of each, from --seed on"""

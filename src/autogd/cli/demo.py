@@ -1,4 +1,4 @@
-"""Train a 32-layer network with AGD, Adam and SGD, none of them tuned, and compare.
+"""Train a 32-layer network with StochasticAGD, AGD, Adam and SGD, none of them tuned, and compare.
 
 example: autogd demo --out demo.png
 """
@@ -16,7 +16,7 @@ from autogd.report.demo import draw
 
 __all__ = ["Options", "run"]
 
-SETTINGS = {"AGD": "none", "Adam": "its default rate, 0.001", "SGD": "rate 0.1"}
+SETTINGS = {"StochasticAGD": "none", "AGD": "none", "Adam": "its default rate, 0.001", "SGD": "rate 0.1"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def run(options: Options) -> int:
         raise ValueError(f"epochs: at least one is needed, found {options.epochs}")
     console = Console(quiet=options.json)
     records: list[Epoch] = []
-    columns = (TextColumn("{task.description:5}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:13}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         for name in CONTENDERS:
             bar = progress.add_task(name, total=options.epochs, note="")

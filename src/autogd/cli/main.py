@@ -1,6 +1,7 @@
 """Find the command, read its options, run it, and turn errors into one clear line."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,8 +20,12 @@ COMMANDS = {
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
     "doctor": "what is wrong with a training set-up, and what to do",
+    "probe": "learning rates for SGD, AdamW and Muon, read off a short run of StochasticAGD",
     "bench": "measure AGD against its rivals on this machine",
+    "completion": "a script that teaches a shell to complete all this",
 }
+
+PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell reports of a program that the closed pipe ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     autogd ...
     0
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _main(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()  # help ends by SystemExit: a closed pipe is to be noticed here then, too
+    except BrokenPipeError:  # whoever read along, `head` say, has seen enough
+        # Python flushes once more on its way out, and would complain then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0 if words else 2
@@ -49,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = tyro.cli(command.Options, prog=f"autogd {words[0]}", description=command.__doc__, args=words[1:])
     try:
         return int(command.run(options))
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"autogd {words[0]}: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
-"""A 32-layer network that AGD trains and that Adam and SGD at their defaults do not."""
+"""A 32-layer network that AGD and StochasticAGD train and that Adam and SGD at their defaults do not."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -10,17 +11,17 @@ from autogd.data import Split, Task, load
 from autogd.geometry import initialise_
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
-from autogd.optim import AGD
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["CONTENDERS", "DEPTH", "EPOCHS", "WIDTH", "Epoch", "race"]
 
 DEPTH, WIDTH, EPOCHS, BATCH = 32, 128, 50, 128
-CONTENDERS = ("AGD", "Adam", "SGD")
+CONTENDERS = ("StochasticAGD", "AGD", "Adam", "SGD")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch of one optimiser came to; accuracies are shares, `learning_rate` is η for AGD."""
+    """What one epoch of one optimiser came to; accuracies are shares, `learning_rate` is η for ours."""
 
     optimiser: str
     epoch: int
@@ -33,7 +34,7 @@ class Epoch:
 def race(optimiser: str, epochs: int = EPOCHS, seed: int = 0) -> Iterator[Epoch]:
     """Train the network with one contender and report every epoch.
 
-    AGD starts from its own initialisation, the rivals from PyTorch's, as in the paper.
+    Ours start from their own initialisation, the rivals from PyTorch's, as in the paper.
 
     >>> [epoch.epoch for epoch in race("AGD", epochs=1)]
     [1]
@@ -52,11 +53,14 @@ def race(optimiser: str, epochs: int = EPOCHS, seed: int = 0) -> Iterator[Epoch]
             stepper.step()
             total += loss.detach() * len(indices)
         rate = stepper.learning_rate if isinstance(stepper, AGD) else stepper.param_groups[0]["lr"]
-        train, test = _accuracy(model, task, task.train), _accuracy(model, task, task.test)
+        with stepper.averaged() if isinstance(stepper, AGD) else nullcontext():
+            train, test = _accuracy(model, task, task.train), _accuracy(model, task, task.test)
         yield Epoch(optimiser, epoch, train, test, float(total) / len(task.train), float(rate))
 
 
 def _contender(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    if name == "StochasticAGD":
+        return StochasticAGD(initialise_(model))
     if name == "AGD":
         return AGD(initialise_(model))
     if name == "Adam":

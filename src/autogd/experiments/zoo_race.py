@@ -1,4 +1,4 @@
-"""How far plain AGD lowers the loss of every architecture in the zoo, beside Adam at its best of three rates."""
+"""How far AGD and StochasticAGD lower the loss of every architecture in the zoo, beside Adam at three rates."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from autogd.experiments.zoo import specimen
 from autogd.geometry import initialise_
-from autogd.optim import AGD
+from autogd.optim import AGD, StochasticAGD
 
-__all__ = ["RATES", "Drop", "descend", "drops"]
+__all__ = ["RATES", "RUNS", "Drop", "descend", "drops"]
 
 RATES = (1e-4, 1e-3, 1e-2)
 
@@ -47,20 +47,25 @@ def descend(loss: Callable[[], Tensor], optimiser: torch.optim.Optimizer, steps:
         return [*losses, float(loss())]
 
 
+def _adam(rate: float, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), rate)
+
+
+RUNS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "AGD": AGD,
+    "AGD, initialise_": lambda model: AGD(initialise_(model)),
+    "StochasticAGD": StochasticAGD,
+    "StochasticAGD, initialise_": lambda model: StochasticAGD(initialise_(model)),
+    **{f"Adam {rate:g}": partial(_adam, rate) for rate in RATES},
+}
+"""What is run on every architecture: ours from its own weights and from `initialise_`, Adam from its own."""
+
+
 def drops(architecture: str, steps: int = 30, seed: int = 0) -> Iterator[Drop]:
-    """AGD from the model's own weights and from ours, then Adam at each rate, on one architecture."""
-    runs: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
-        "AGD": AGD,
-        "AGD, initialise_": lambda model: AGD(initialise_(model)),
-        **{f"Adam {rate:g}": partial(_adam, rate) for rate in RATES},
-    }
-    for name, make in runs.items():
+    """Each of the runs on one architecture; the loss is that of the trained weights, not of averaged ones."""
+    for name, make in RUNS.items():
         subject = specimen(architecture, seed)
         optimiser = make(subject.model)
         losses = descend(subject.loss, optimiser, steps)
         lowered = sum(b < a for a, b in pairwise(losses[:31]))
         yield Drop(architecture, name, losses[0], losses[0] - losses[min(30, steps)], losses[0] - losses[-1], lowered)
-
-
-def _adam(rate: float, model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), rate)

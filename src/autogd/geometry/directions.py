@@ -6,7 +6,7 @@ by the former. `operator` drops the assumption and keeps the direction: the grad
 is the nuclear norm. For vectors (biases, gains, rows of a table) the three are one.
 """
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,14 +15,15 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.geometry.polar import polar
 
-__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "unit_direction"]
+__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "largest", "unit_direction"]
 
 Geometry = Literal["frobenius", "operator", "spectral"]
 GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "operator", "spectral")
 """How a step can be measured."""
-WARM_UP = (
-    16  # power iterations where none were made before; then one a step, since a gradient's top vector moves slowly
-)
+# Power iterations where none were made before, and then at each step, from the last vector and from the longest row:
+# where two singular values change places, the last vector alone is left behind for several steps. Over gradients of
+# training one iteration from it found as little as 0.44 of the largest value, three from both 0.91, 0.997 on average.
+WARM_UP, STEPS = 16, 3
 
 
 def check_geometry(name: str) -> Geometry:
@@ -33,7 +34,7 @@ def check_geometry(name: str) -> Geometry:
     """
     if name not in GEOMETRIES:
         raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
-    return cast(Geometry, name)
+    return name
 
 
 def unit_direction(
@@ -66,18 +67,23 @@ def largest(parts: Tensor, vector: Tensor | None = None) -> tuple[Tensor, Tensor
     >>> round(float(value), 4)
     4.0
     """
-    steps = 1
-    if vector is None:
-        # a start that is not orthogonal to the vector looked for: the longest row
-        rows = torch.linalg.vector_norm(parts, dim=2).argmax(1)
-        vector, steps = parts[torch.arange(len(parts), device=parts.device), rows].unsqueeze(2), WARM_UP
-    tiny = torch.finfo(parts.dtype).tiny
-    for _ in range(steps):
-        image = parts @ (vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True).clamp(min=tiny))
-        vector = parts.mT @ image
+    # a start that is not orthogonal to the vector looked for: the longest row
+    rows = torch.linalg.vector_norm(parts, dim=2).argmax(1)
+    starts = parts[torch.arange(len(parts), device=parts.device), rows].unsqueeze(2)
+    if vector is not None:  # of a part whose gradient was zero, or not finite, nothing is left to go on from
+        sizes = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+        last = torch.where((sizes > 0) & (sizes < torch.inf), vector.to(parts.dtype), starts)
+        starts = torch.cat([last, starts], 2)
+    for _ in range(WARM_UP if vector is None else STEPS):
+        starts = parts.mT @ _unit(parts @ _unit(starts))
     # ‖Mᵀ(Mv)‖/‖Mv‖ is nearer to the largest singular value than ‖Mv‖, and never above it
-    sizes = torch.linalg.vector_norm(vector, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp(min=tiny)
-    return sizes.squeeze(1), vector
+    values, best = torch.linalg.vector_norm(starts, dim=1).max(1)
+    return values, starts.gather(2, best.view(-1, 1, 1).expand(-1, starts.shape[1], 1))
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    sizes = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return vectors / sizes.clamp(min=torch.finfo(vectors.dtype).tiny)
 
 
 def _divided(x: Tensor, norms: Tensor, atom: Atom) -> Tensor:

@@ -1,8 +1,8 @@
 """The squared Frobenius norm of every part of a tensor, in one pass over memory.
 
 On the CPU, torch's vector norm of one run of memory keeps one thread busy, however many there are, and where a part is
-not one run, as the taps of a kernel are not, it takes ten times as long. A dot product uses all threads; and the sum of
-x·x over rows, each one run, goes at the speed of memory. Elsewhere the library's own reduction serves.
+not one run, as the taps of a kernel are not, it takes several times as long. A dot product uses all threads; and the
+sum of x·x over rows, each one run, goes at the speed of memory. Elsewhere the library's own reduction serves.
 """
 
 import torch

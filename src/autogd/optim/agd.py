@@ -37,7 +37,7 @@ class AGD(Optimizer):
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step; 1 is the derived one.
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. Without it, "operator" keeps
-            the direction, at the price of a power iteration and a vector of state; "spectral" takes the best direction.
+            the direction, at the price of power iterations and a vector of state; "spectral" takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
             weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
@@ -204,6 +204,17 @@ class AGD(Optimizer):
             "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
             "Scale the loss down"
         )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a saved state, each number in the precision that it was saved in."""
+        super().load_state_dict(state_dict)
+        # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
+        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
+        ours = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(saved, ours, strict=True):
+            for name, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor) and value.dtype != parameter.dtype:
+                    self.state[parameter][name] = value.to(parameter.device, copy=True)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}

@@ -18,17 +18,17 @@ from autogd.optim.majorisation import ExponentialMajorisation
 __all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
-# that fresh batches saw, of the slope that the steps' own batches saw, and of u; what the last step moved by, after
-# what a user or a schedule multiplies it with; how many steps there were; the last step's own slope; how large a
-# batch's gradient usually is.
+# that fresh batches saw, of the slope that the steps' own batches saw, and of u; η of the last step that was taken, not
+# times what a user multiplies it with (the batch's noise makes c too large by a factor that one slope cannot tell: from
+# shorter steps the rule would conclude to far shorter ones, from longer to ever longer ones); the number of steps;
+# the last step's own slope; how large a batch's gradient usually is.
 MEMORY = ("rate", "fresh", "same", "reach", "weight", "moved", "steps", "last_same", "typical")
 SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
 # One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
 OUTLIER = 2.0  # a batch counts for at most this many typical ones
-AVERAGING = (
-    8  # weights from step s count in the average as s^8: it spans the last ninth of the run, however long that is
-)
+# Weights from step s count in the average as s³: it spans the last quarter of the run, however long that is.
+AVERAGING = 3
 
 
 def reach_of(rate: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def averaging_share(steps: Tensor) -> Tensor:
     """The share of the weights after that many steps in their average.
 
     >>> [round(float(averaging_share(torch.tensor(t))), 3) for t in (1.0, 10.0, 100.0)]
-    [1.0, 0.5, 0.083]
+    [1.0, 0.308, 0.039]
     """
     return (AVERAGING + 1) / (steps + AVERAGING)
 

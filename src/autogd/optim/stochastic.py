@@ -1,11 +1,12 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import unit_direction
@@ -32,14 +33,15 @@ class StochasticAGD(AGD):
     constant is 1 whatever the network. Here the direction is the exact minimiser of Lemma 5 without Assumption 2, the
     polar factor of the momentum, and the slope along it is measured by the next batch (`autogd.optim.measured` has the
     mathematics). η rises while steps are too short and decays by itself as training converges. What is to be evaluated
-    and shipped is the average over the last ninth of the steps: `with optimiser.averaged(): evaluate(model)`; the
+    and shipped is the average over the last quarter of the steps: `with optimiser.averaged(): evaluate(model)`; the
     statistics of batch norm are those of the trained weights there, `torch.optim.swa_utils.update_bn` renews them.
 
     The state is 8 bytes a weight in float32: momentum and direction in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step, as does a group's `lr`; 1 is the measured one, and there is nothing to schedule.
+        gain: multiplies every step, as does a group's `lr`. The rule sees what its steps do: a factor that is common to
+            all groups it wins back, by a tenth a step; what stays is the ratio between groups. Nothing to schedule.
         geometry: as for `AGD`; "spectral" here. The others are cheaper and do not go as far.
         sizes: as for `AGD`.
         weight_decay: as for `AGD`.
@@ -72,6 +74,7 @@ class StochasticAGD(AGD):
         atoms: Any = None,
     ) -> None:
         self._lent = False  # whether the model holds the averaged weights
+        self._modules: list[weakref.ref[nn.Module]] = []
         super().__init__(
             params,
             gain=gain,
@@ -81,6 +84,12 @@ class StochasticAGD(AGD):
             maximize=maximize,
             atoms=atoms,
         )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
+        if isinstance(param_group["params"], nn.Module):
+            self._modules.append(weakref.ref(param_group["params"]))
+        super().add_param_group(param_group)
 
     def _update(self, plan: Plan) -> None:
         """Measure the slope that is left along the last direction, solve, turn, move."""
@@ -104,8 +113,9 @@ class StochasticAGD(AGD):
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
         steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
-        memory["moved"] = torch.where(finite, _mean(steps, plan), memory["moved"])
-        memory["steps"] = memory["steps"] + finite.to(memory["steps"].dtype)
+        memory["moved"] = torch.where(finite, memory["rate"], memory["moved"])
+        # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
+        memory["steps"] = memory["steps"] + (finite & (G > 0))
         last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
         memory["last_same"] = torch.where(finite, last_same, memory["last_same"])
         # the rule's scalars go with the groups, where torch keeps a number's type as it is
@@ -130,13 +140,16 @@ class StochasticAGD(AGD):
             state, mine, slope = self.state[parameter], local(parameter), local(grad)
             sign = -1.0 if group["maximize"] else 1.0
             step, wanted, trusted = (value.to(mine.device) for value in (step, share, factor))
-            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted)
+            keep: float | Tensor = MOMENTUM
+            if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
+                slope, keep = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 1, MOMENTUM)
+            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted, keep)
             turned = self._direction(ahead, parameter, atom, size.to(mine.device))
             local(state["direction"]).copy_(turned)
             slopes.append(_dot(turned, slope) * sign)
             if group["weight_decay"]:
                 mine.mul_(1 - step * group["weight_decay"] * atom.weight / plan.depth)
-            mine.sub_(turned.mul_(step))
+            mine.addcmul_(turned.to(mine.dtype), -step.to(mine.dtype))
             local(state["average"]).lerp_(mine.to(state["average"].dtype), torch.where(step == 0, 0, wanted))
         return added_up(slopes, plan)
 
@@ -147,7 +160,7 @@ class StochasticAGD(AGD):
         turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
         if vector is not None:
             state["vector"] = vector
-        turned = (atom.cut(turned) * over_parts(size, atom)).reshape(turned.shape)
+        atom.cut(turned).mul_(over_parts(size, atom))
         return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
@@ -160,7 +173,10 @@ class StochasticAGD(AGD):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before."""
+        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before.
+
+        Under FSDP2 give the optimiser the Module: weights that a forward pass has left gathered are of before then.
+        """
         if self._lent:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
         kept = {p: local(p).detach().clone() for p, state in self.state.items() if "average" in state}
@@ -169,12 +185,22 @@ class StochasticAGD(AGD):
             with torch.no_grad():
                 for parameter in kept:
                     local(parameter).copy_(local(self.state[parameter]["average"]))
+            self._reshard()
             yield
         finally:
+            self._reshard()
             with torch.no_grad():
                 for parameter, trained in kept.items():
                     local(parameter).copy_(trained)
             self._lent = False
+
+    def _reshard(self) -> None:
+        """Free what FSDP2 has gathered: it would be used again, and holds what the weights were at that time."""
+        for reference in self._modules:
+            module = reference()
+            for each in module.modules() if module is not None else ():
+                if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, told without importing its package
+                    each.reshard()  # type: ignore[operator]
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
@@ -195,13 +221,13 @@ class StochasticAGD(AGD):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._lent = False
+        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
 
 
-def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor) -> Tensor:
+def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Tensor) -> Tensor:
     """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
-    fresh = torch.where(factor == 0, 0, grad * factor) * (1 - MOMENTUM)
-    keep = torch.where(factor == 0, 1.0, MOMENTUM)  # a batch that is not to be trusted at all changes nothing
-    ahead = momentum.to(fresh.dtype).mul_(keep).add_(fresh)
+    fresh = grad.to(accumulation_dtype(grad.dtype)) * (factor * (1 - MOMENTUM))
+    ahead = fresh + keep * momentum if isinstance(keep, Tensor) else torch.add(fresh, momentum, alpha=keep)
     momentum.copy_(ahead)
     return ahead.mul_(keep).add_(fresh)
 
@@ -209,14 +235,6 @@ def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor) -> Tensor:
 def _dot(direction: Tensor, grad: Tensor) -> Tensor:
     dtype = accumulation_dtype(grad.dtype)
     return torch.linalg.vecdot(direction.flatten().to(dtype), grad.flatten().to(dtype))
-
-
-def _mean(steps: Tensor, plan: Plan) -> Tensor:
-    """What the model as a whole moves by: the tensors' steps, weighted by their shares of the depth."""
-    if steps.dim() == 0:
-        return steps
-    shares = torch.tensor([atom.depth / plan.depth for atom in plan.atoms]).to(steps)
-    return (steps * shares).sum()
 
 
 def _dense(parameter: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["COLOURS", "draw"]
 
 # told apart in grey and by readers who do not see red and green alike
-COLOURS = {"AGD": "#0b6fb8", "Adam": "#d1701a", "SGD": "#7a7a7a"}
+COLOURS = {"StochasticAGD": "#0b3d91", "AGD": "#3fa7e0", "Adam": "#d1701a", "SGD": "#7a7a7a"}
 STYLES = {"SGD": (0, (4, 3))}  # where two rivals lie on one line, both are seen
 
 
@@ -31,9 +31,13 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
         for axes, key in ((left, "train_accuracy"), (middle, "test_accuracy")):
             values = [100 * record[key] for record in runs]
             axes.plot(epochs, values, color=COLOURS.get(name), ls=STYLES.get(name, "-"), lw=2, label=name)
-        if name == "AGD":
+        if name.endswith("AGD"):
             right.plot(epochs, [record["learning_rate"] for record in runs], color=COLOURS[name], lw=2)
-    for axes, label in ((left, "train accuracy (%)"), (middle, "test accuracy (%)"), (right, "AGD's learning rate η")):
+    for axes, label in (
+        (left, "train accuracy (%)"),
+        (middle, "test accuracy (%)"),
+        (right, "learning rate η, as found"),
+    ):
         axes.set_title(label)
         axes.set_xlabel("epoch")
         axes.set_ylim(bottom=0)

@@ -39,7 +39,7 @@ class Config:
     """whether layers have biases; left out, the network's own default"""
     affine: bool | None = None
     """whether norm layers have gains; left out, the network's own default"""
-    optimiser: str = "agd"
+    optimiser: str = "agd-stochastic"
     """agd or a rival by name; an unknown name lists them"""
     lr: float | None = None
     """a rival's learning rate; left out, its own default. AGD has none"""

@@ -1,13 +1,17 @@
 """Tuned rivals and untuned ones: which cells there are, and the search for the best learning rate."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import get_args
 
 from autogd.experiments.quality.race import Cell, Outcome, Schedule
 
-__all__ = ["SEEDS", "TUNED", "UNTUNED", "best", "search", "seeded"]
+__all__ = ["LONG_STRETCH", "OURS", "SEEDS", "TUNED", "UNTUNED", "Run", "best", "rate", "search", "seeded", "trial"]
 
 SEEDS = (0, 1, 2)
+LONG_STRETCH = 10  # times the budget, for `--long`
+OURS = ("agd-stochastic", "agd")
+"""What is judged: our rule for minibatches, and the paper's algorithm. Nothing to set."""
 # learning rates 10^(k/2): where a search starts; it goes on until the best is not at an edge
 TUNED = {"adam": range(-8, -3), "sgd": range(-5, 0), "muon": range(-7, -2)}
 """Rivals that get the best of a grid, for each schedule."""
@@ -27,7 +31,7 @@ def rate(k: int) -> float:
     return float(f"{10 ** (k / 2):.3g}")
 
 
-def search(workload: str, optimiser: str, schedule: Schedule, run: Run, stretch: int = 1) -> Iterator[Outcome]:
+def search(workload: str, optimiser: str, schedule: Schedule, run: Run) -> Iterator[Outcome]:
     """The grid with one seed, widened while its best is at an edge.
 
     >>> def fake(cell):
@@ -39,18 +43,49 @@ def search(workload: str, optimiser: str, schedule: Schedule, run: Run, stretch:
     wanted = list(TUNED[optimiser])
     while wanted:
         for k in wanted:
-            tried[k] = run(Cell(workload, optimiser, rate(k), schedule, SEEDS[0], stretch))
+            tried[k] = run(Cell(workload, optimiser, rate(k), schedule, SEEDS[0]))
             yield tried[k]
         best = min(tried, key=lambda k: tried[k].loss[-1])
         wanted = [k for k in (best - 1, best + 1) if k not in tried and k in WIDEST]
 
 
-def best(outcomes: Iterator[Outcome]) -> Outcome:
-    """The lowest last loss."""
+def best(outcomes: Iterable[Outcome]) -> Outcome:
+    """The lowest last loss.
+
+    >>> slow, fast = (Outcome(Cell("gpt", "adam", lr), 1, [lr], [0.0], [0.0], [0.0], 0.0) for lr in (0.2, 0.1))
+    >>> best([slow, fast]).cell.lr
+    0.1
+    """
     return min(outcomes, key=lambda outcome: outcome.loss[-1])
 
 
-def seeded(cell: Cell, run: Run) -> Iterator[Outcome]:
-    """The same cell with every seed."""
-    for seed in SEEDS:
+def seeded(cell: Cell, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outcome]:
+    """The same cell with every seed.
+
+    >>> [seed for seed in seeded(Cell("gpt", "dog"), lambda cell: cell.seed)]
+    [0, 1, 2]
+    """
+    for seed in seeds:
         yield run(replace(cell, seed=seed))
+
+
+def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS, stretch: int = 1) -> Iterator[Outcome]:
+    """Everything that one optimiser runs on one workload: its grid, where it is tuned, then every seed.
+
+    A grid is always searched at the normal budget; `stretch` is for what comes after.
+
+    >>> def fake(cell):
+    ...     return Outcome(cell, 1, [abs(cell.lr - 1e-3)], [0.0], [0.0], [0.0], 0.0)
+    >>> last = [*trial("gpt", "adam", fake, stretch=10)][-1].cell
+    >>> last.lr, last.schedule, last.seed, last.stretch
+    (0.001, 'constant', 2, 10)
+    """
+    cell = Cell(workload, optimiser)
+    if optimiser in TUNED:
+        grid: list[Outcome] = []
+        for schedule in get_args(Schedule):
+            for outcome in search(workload, optimiser, schedule, run):
+                grid.append(outcome)
+                yield outcome
+        cell = best(grid).cell
+    yield from seeded(replace(cell, stretch=stretch), run, seeds)

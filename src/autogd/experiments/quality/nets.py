@@ -1,7 +1,9 @@
 """Networks of the benchmark that `autogd.models` does not have: plain stacks and torch's own layers."""
 
+from itertools import pairwise
+
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 __all__ = ["LSTM", "PlainCNN", "ViT", "autoencoder", "mlp"]
 
@@ -13,7 +15,7 @@ def mlp(*sizes: int) -> nn.Sequential:
     torch.Size([2, 1])
     """
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -41,7 +43,7 @@ class PlainCNN(nn.Module):
         self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, stride, 1) for a, b, stride in sizes)
         self.head = nn.Linear(4 * width, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map a batch of images to one number a class."""
         for layer in self.layers:
             x = layer(x).relu()
@@ -66,7 +68,7 @@ class ViT(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map a batch of images to one number a class."""
         tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions.weight
         return self.head(self.norm(self.blocks(tokens)).mean(1))
@@ -85,6 +87,6 @@ class LSTM(nn.Module):
         self.cell = nn.LSTM(width, width, batch_first=True)
         self.head = nn.Linear(width, vocabulary)
 
-    def forward(self, codes: Tensor) -> Tensor:
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
         """One vector of logits for every position."""
         return self.head(self.cell(self.tokens(codes))[0])

@@ -129,7 +129,9 @@ def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
     for _ in range(BEFORE):
         indices = torch.randint(source.samples, (workload.batch,), generator=draws)
         _step(model, optimiser, workload, source.batch(indices))
-    model.head.reset_parameters()  # type: ignore[operator, union-attr]
+    head = model.get_submodule("head")
+    assert isinstance(head, nn.Linear)
+    head.reset_parameters()
     return model
 
 

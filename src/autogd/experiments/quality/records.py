@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from autogd.experiments.quality.race import Cell, Outcome
 
@@ -18,6 +18,10 @@ COMMITTED = Path(__file__).parent / "records"
 class Records:
     """What has been run, in a folder.
 
+    Args:
+        folder: where outcomes are read from and added to.
+        below: records that count where the folder has no outcome of a cell; they are never written to.
+
     >>> import tempfile
     >>> cell = Cell("diabetes", "adam", lr=1e-3)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,15 +30,17 @@ class Records:
     [0.5]
     """
 
-    def __init__(self, folder: Path = COMMITTED) -> None:
+    def __init__(self, folder: Path = COMMITTED, below: Self | None = None) -> None:
         self.folder = folder
+        self.below = below
 
     def of(self, workload: str) -> Iterator[Outcome]:
-        """All outcomes of a workload, in the order of their recording."""
-        path = self._path(workload)
-        if path.exists():
-            for line in path.read_text().splitlines():
-                yield _read(json.loads(line))
+        """All outcomes of a workload, one a cell: those below first, then in the order of their recording."""
+        own = list(self._own(workload))
+        if self.below:
+            here = {outcome.cell for outcome in own}
+            yield from (outcome for outcome in self.below.of(workload) if outcome.cell not in here)
+        yield from own
 
     def find(self, cell: Cell) -> Outcome | None:
         """The latest outcome of a cell, if it was run."""
@@ -42,12 +48,18 @@ class Records:
 
     def add(self, outcome: Outcome) -> None:
         """Record an outcome; one of the same cell gives way."""
-        kept = [other for other in self.of(outcome.cell.workload) if other.cell != outcome.cell]
+        kept = [other for other in self._own(outcome.cell.workload) if other.cell != outcome.cell]
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(outcome.cell.workload)
         fresh = path.with_suffix(".new")
         fresh.write_text("".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
         fresh.replace(path)  # a run that is stopped here leaves the old file whole
+
+    def _own(self, workload: str) -> Iterator[Outcome]:
+        path = self._path(workload)
+        if path.exists():
+            for line in path.read_text().splitlines():
+                yield _read(json.loads(line))
 
     def _path(self, workload: str) -> Path:
         return self.folder / f"{workload}.jsonl"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from autogd.data import load
 from autogd.data.fetch import data_folder
+from autogd.data.task import Split, TensorSplit
 from autogd.training.seeds import generator
 
 __all__ = ["SOURCES", "Batch", "Source"]
@@ -29,8 +30,8 @@ class Source:
 def _images(name: str, data_dir: str | None, held_out: int = HELD_OUT) -> Source:
     task = load(name, data_dir, download=False)
 
-    def prepared(split: object, indices: Tensor) -> Batch:
-        inputs, labels = split.batch(indices)  # type: ignore[attr-defined]
+    def prepared(split: Split, indices: Tensor) -> Batch:
+        inputs, labels = split.batch(indices)
         return task.prepare(inputs), labels
 
     test = torch.arange(min(held_out, len(task.test)))
@@ -69,12 +70,12 @@ def _classes(data_dir: str | None, wanted: range, samples: int | None = None) ->
     task = load("fashion-mnist", data_dir, download=False)
     splits = []
     for split in (task.train, task.test):
-        labels = split.labels  # type: ignore[attr-defined]
-        splits.append(((labels >= wanted.start) & (labels < wanted.stop)).nonzero().flatten())
+        assert isinstance(split, TensorSplit)
+        splits.append(((split.labels >= wanted.start) & (split.labels < wanted.stop)).nonzero().flatten())
     mine, test = splits[0][:samples], splits[1][:HELD_OUT]
 
-    def prepared(split: object, indices: Tensor) -> Batch:
-        inputs, labels = split.batch(indices)  # type: ignore[attr-defined]
+    def prepared(split: Split, indices: Tensor) -> Batch:
+        inputs, labels = split.batch(indices)
         return task.prepare(inputs), labels - wanted.start
 
     return Source(lambda indices: prepared(task.train, mine[indices]), len(mine), prepared(task.test, test))

@@ -1,0 +1,143 @@
+"""Does what is right for a small network stay right for a large one? And does anything diverge on the way?
+
+CIFAR-10, fully-connected networks from `initialise_`, square loss. StochasticAGD has nothing to carry over; Adam gets,
+at every size, the rate that was best at the smallest. The second part takes sizes of batch, width and depth to the ends
+and counts values that are not finite. The figure is drawn from the records: `python benchmarks/transfer.py` draws,
+`python benchmarks/transfer.py DATA` runs what is not recorded yet.
+"""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autogd import StochasticAGD, baselines, initialise_
+from autogd.experiments.quality.sources import SOURCES
+from autogd.losses import one_hot, square_loss
+from autogd.models import FCN
+from autogd.report.reproduction.curves import COLOURS, dress, empty
+from autogd.training.seeds import generator
+
+FOLDER = Path(__file__).parents[1] / "docs" / "results" / "quality"
+RECORDS, FIGURE = FOLDER / "transfer.jsonl", FOLDER / "transfer.png"
+STEPS, BATCH = 200, 128
+WIDTHS, DEPTHS = (64, 128, 256, 512), (2, 4, 8, 16, 32)
+RATES = [float(f"{10 ** (k / 2):.3g}") for k in range(-8, -2)]
+SEEDS = (0,)
+# what is taken to its ends, and in how many steps: wide networks are dear
+BATCHES = {32: 60, 128: 60, 512: 60, 1024: 40, 4096: 20}
+WIDE = {64: 60, 128: 60, 256: 60, 512: 40, 1024: 20, 2048: 8}
+DEEP = dict.fromkeys(DEPTHS, 60)
+
+
+def train(cell: dict[str, Any], data_dir: str) -> dict[str, Any]:
+    """The validation loss at the end, the training loss over the last tenth, and how many values were not finite."""
+    source = SOURCES["cifar10"](data_dir)
+    draws = generator(cell["seed"], "transfer")
+    model = initialise_(FCN(cell["depth"], cell["width"], 3072, 10), draws)
+    rate = cell["lr"]
+    optimiser = StochasticAGD(model) if rate is None else torch.optim.Adam(model.parameters(), rate)
+    losses, bad, begin = [], 0, time.process_time()
+    for _ in range(cell["steps"]):
+        x, labels = source.batch(torch.randint(source.samples, (cell["batch"],), generator=draws))
+        optimiser.zero_grad()
+        loss = square_loss(model(x), one_hot(labels, 10))
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+        bad += sum(int((~torch.isfinite(p)).sum()) for p in model.parameters()) + (not math.isfinite(losses[-1]))
+    seconds = time.process_time() - begin
+    x, labels = source.held_out
+    with torch.no_grad(), baselines.averaged(optimiser):
+        final = float(square_loss(model(x), one_hot(labels, 10)))
+    last = losses[-max(1, len(losses) // 10) :]
+    numbers = {"start": losses[0], "loss": final, "train": sum(last) / len(last)}
+    return {**cell, **{k: float(f"{v:.5g}") for k, v in numbers.items()}, "bad": bad, "seconds": round(seconds, 1)}
+
+
+def cell(
+    depth: int, width: int, lr: float | None, seed: int = 0, steps: int = STEPS, batch: int = BATCH
+) -> dict[str, Any]:
+    return {"depth": depth, "width": width, "lr": lr, "seed": seed, "steps": steps, "batch": batch}
+
+
+class Book:
+    """What has been run; with a data folder, the rest is run and written down."""
+
+    def __init__(self, data_dir: str | None) -> None:
+        self.data_dir = data_dir
+        lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
+        self.rows = [json.loads(line) for line in lines]
+
+    def get(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        for row in self.rows:
+            if row.items() >= wanted.items():
+                return row
+        if self.data_dir is None:
+            raise SystemExit(f"not recorded: {wanted}; run python benchmarks/transfer.py DATA")
+        self.rows.append(train(wanted, self.data_dir))
+        print(self.rows[-1], flush=True)
+        with RECORDS.open("a") as out:
+            out.write(json.dumps(self.rows[-1]) + "\n")
+        return self.rows[-1]
+
+    def mean(self, depth: int, width: int, lr: float | None) -> float:
+        return sum(self.get(cell(depth, width, lr, seed))["loss"] for seed in SEEDS) / len(SEEDS)
+
+    def best_rate(self, depth: int, width: int) -> float:
+        found = min(RATES, key=lambda rate: self.mean(depth, width, rate))
+        assert found not in (RATES[0], RATES[-1]), f"the best rate, {found}, is at the edge of the grid"
+        return found
+
+
+def draw(book: Book) -> None:
+    """Two panels: over width and over depth."""
+    figure = empty(9.5, 4, "Final loss over width and depth, nothing tuned beyond the smallest network",
+                   f"CIFAR-10, {STEPS} steps of {BATCH}, validation loss, {len(SEEDS)} seed")  # fmt: skip
+    panels = figure.subplots(1, 2)
+    for axes, what, sizes, at in (
+        (panels[0], "width", WIDTHS, lambda n: (4, n)),
+        (panels[1], "depth", DEPTHS, lambda n: (n, 64)),
+    ):
+        rate = book.best_rate(*at(sizes[0]))
+        for lr, colour, label in (
+            (None, COLOURS["agd"], "StochasticAGD"),
+            (rate, COLOURS["adam"], f"Adam at {rate:g}, best at {what} {sizes[0]}"),
+        ):
+            values = [book.mean(*at(n), lr) for n in sizes]
+            print(f"{what:6} {label:32}", " ".join(f"{n}: {value:.4f}" for n, value in zip(sizes, values, strict=True)))
+            axes.plot(sizes, values, "o-", color=colour, ms=4, lw=1.6, label=label)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(n) for n in sizes])
+        dress(axes, "depth 4" if what == "width" else "width 64", what, "validation loss")
+    figure.savefig(FIGURE)
+
+
+def ends(book: Book) -> None:
+    """Batch sizes, widths and depths to their ends."""
+    runs = [cell(4, 64, None, steps=steps, batch=batch) for batch, steps in BATCHES.items()]
+    runs += [cell(3, width, None, steps=steps) for width, steps in WIDE.items()]
+    runs += [cell(depth, 64, None, steps=steps) for depth, steps in DEEP.items()]
+    rows = [book.get(run) for run in runs]
+    for row in rows:
+        print(
+            f"depth {row['depth']:2} width {row['width']:4} batch {row['batch']:4} {row['steps']} steps: "
+            f"{row['start']:.4f} -> {row['train']:.4f}, {row['bad']} values not finite"
+        )
+    print(f"{sum(row['bad'] for row in rows)} values not finite in {len(rows)} runs")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    book = Book(sys.argv[1] if len(sys.argv) > 1 else None)
+    draw(book)
+    ends(book)
+
+
+if __name__ == "__main__":
+    main()

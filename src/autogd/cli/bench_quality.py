@@ -1,0 +1,174 @@
+"""Train fixed workloads with ours and with its rivals, and compare validation losses, steps and processor time.
+
+Adam, SGD and Muon get the best of a grid of learning rates, with a constant and with a cosine schedule, searched with
+one seed; schedule-free AdamW, Prodigy, D-Adaptation and DoG run at their defaults; ours have nothing to set. Winners
+and all others run with three seeds, each on one torch thread: times are seconds of the processor. What is recorded is
+not run again, so a stopped command goes on where it was.
+
+example: autogd bench quality --workloads diabetes cells --optimisers agd-stochastic adam
+"""
+
+import json as jsonlib
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from autogd.experiments.quality.grid import LONG_STRETCH, OURS, SEEDS, trial
+from autogd.experiments.quality.race import Cell, Outcome
+from autogd.experiments.quality.recorder import Recorder
+from autogd.experiments.quality.records import COMMITTED, Records
+from autogd.experiments.quality.summary import OPTIMISERS, Standing, standings, tally
+from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.report.quality_figure import draw
+from autogd.report.quality_table import HEADS, markdown, row, verdicts
+from autogd.training.records import write_whole
+
+__all__ = ["Options", "run"]
+
+WIDTH = 132  # of the table where there is no terminal to ask
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd bench quality` takes."""
+
+    workloads: tuple[str, ...] = ()
+    """which; all of them where none is named"""
+    optimisers: tuple[str, ...] = OPTIMISERS
+    """which: ours, and rivals"""
+    seeds: tuple[int, ...] = SEEDS
+    """of the weights and of the order of the samples; grids are searched with the first of the three"""
+    data_dir: str | None = None
+    """the folder with cifar-10-batches-py, fashion-mnist and tinyshakespeare.txt; else AUTOGD_DATA"""
+    out: str | None = None
+    """the folder of records, runs/quality if none is named; what the package's own records lack is run and added"""
+    fresh: bool = False
+    """leave the package's own records aside, so that all is run again; what --out has still counts"""
+    long: bool = False
+    """three workloads at ten times the budget; tuned rivals keep what won at the normal one"""
+    report: bool = False
+    """train nothing: the table of the package's own records, with those of --out over them if it is given"""
+    figure: str | None = None
+    """draw the table as well, to this PNG file"""
+    markdown: bool = False
+    """print Markdown instead of a table"""
+    json: bool = False
+    """print JSON instead of a table"""
+
+
+def run(options: Options) -> int:
+    """Run what is not recorded, and print the table of what is."""
+    names = options.workloads or tuple(LONG if options.long else WORKLOADS)
+    _check("workloads", names, tuple(WORKLOADS))
+    _check("optimisers", options.optimisers, OPTIMISERS)
+    stretch = LONG_STRETCH if options.long else 1
+    records = _records(options)
+    if not options.report:
+        _train(options, names, stretch, records)
+    every = [each for name in names for each in standings(records.of(name), stretch)]
+    shown = [each for each in every if each.optimiser in options.optimisers]
+    if not shown:
+        raise ValueError(f"{records.folder}: there is no record of these yet; leave --report out to run them")
+    if options.figure:
+        write_whole(Path(options.figure), draw(shown, stretch))
+    _print(options, shown)
+    return 0
+
+
+def _check(option: str, named: tuple[str, ...], known: tuple[str, ...]) -> None:
+    strange = [name for name in named if name not in known]
+    if strange:
+        raise ValueError(f"{option}: {', '.join(strange)}: not known; choose from {', '.join(known)}")
+
+
+def _records(options: Options) -> Records:
+    if options.report and options.out is None and not options.fresh:
+        return Records(COMMITTED)
+    return Records(Path(options.out or "runs/quality"), below=None if options.fresh else Records(COMMITTED))
+
+
+def _train(options: Options, names: tuple[str, ...], stretch: int, records: Records) -> None:
+    with _progress(options, records) as (run, pairs, bar):
+        for workload in names:
+            for optimiser in options.optimisers:
+                for _ in trial(workload, optimiser, run, options.seeds, stretch):
+                    pass
+                pairs.advance(bar)
+
+
+@contextmanager
+def _progress(options: Options, records: Records) -> Iterator[tuple[Recorder, Progress, Any]]:
+    """A line for every new run, and below them how far the run and all of them are."""
+    console = Console(stderr=True, quiet=options.json)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    names = options.workloads or tuple(LONG if options.long else WORKLOADS)
+    whole = progress.add_task("workloads × optimisers", total=len(names) * len(options.optimisers))
+    steps = progress.add_task("steps", total=None)
+
+    def watch(cell: Cell, step: int, total: int) -> None:
+        progress.update(steps, description=_words(cell), completed=step, total=total)
+
+    def done(outcome: Outcome) -> None:
+        known = Records(COMMITTED).find(outcome.cell)
+        said = f" (recorded: {known.loss[-1]:.4f})" if known else ""
+        line = f"{_words(outcome.cell)}: {outcome.loss[-1]:.4f}{said}, {outcome.seconds:.1f} s"
+        progress.console.print(line, highlight=False, soft_wrap=True)
+
+    try:
+        with progress:
+            yield Recorder(records, options.data_dir, watch, done), progress, whole
+    except KeyboardInterrupt:
+        console.print(f"{records.folder} has every finished run; the same command goes on from there")
+        raise
+
+
+def _words(cell: Cell) -> str:
+    setting = "" if cell.lr is None else f" {cell.lr:g} {cell.schedule}"
+    return f"{cell.workload} {cell.optimiser}{setting} seed {cell.seed}"
+
+
+def _print(options: Options, shown: list[Standing]) -> None:
+    if options.json:
+        rows = [{**asdict(each), "settled": each.settled} for each in shown]
+        plain = [
+            {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in each.items()}
+            for each in rows
+        ]
+        print(jsonlib.dumps({"standings": plain, "tally": [asdict(each) for each in tally(shown)]}))
+        return
+    if options.markdown:
+        print(markdown(shown))
+        return
+    table = Table(
+        box=SIMPLE_HEAD, title="validation loss at the end of the budget, beside Adam at the best of its grid"
+    )
+    for head in HEADS:
+        words = head.replace(" to ", " to\n")
+        table.add_column(words, justify="left" if head in HEADS[:3] else "right", no_wrap=head == "optimiser")
+    before = ""
+    for each in shown:
+        first = each.workload != before
+        if first:
+            table.add_section()
+        table.add_row(*row(each, first), style="bold" if each.optimiser == OURS[0] else "")
+        before = each.workload
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console.print(table)
+    for line in verdicts(shown):
+        console.print(line, highlight=False)

@@ -1,0 +1,148 @@
+"""Measure what a step costs: time as a ratio to fused Adam and to the memory's traffic, and bytes a weight.
+
+All that is compared takes turns in one process, and the best of several times counts. The traffic limit is what plain
+AGD asks of the memory, four passes over the weights, at the speed at which this machine adds one set of tensors to
+another, which takes three. With --share, the step as a share of forward and backward on three networks; with --growth,
+how time and memory grow with weights and with tensors.
+
+example: autogd bench step --sets mlp tiny --optimisers agd adam prodigy
+"""
+
+import json as jsonlib
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from autogd.experiments.speed.growth import TENSORS, WEIGHTS, fit, growth
+from autogd.experiments.speed.share import NETWORKS, shares
+from autogd.experiments.speed.step_cost import CONTENDERS, REFERENCE, costs
+from autogd.experiments.speed.tensors import SETS
+from autogd.report.growth_figure import draw_growth
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd bench step` takes."""
+
+    sets: tuple[str, ...] = tuple(SETS)
+    """which sets of parameters"""
+    optimisers: tuple[str, ...] = ("agd", "agd-readable", "agd-stochastic", "adam", "sgd-fused")
+    """which optimisers, or `all`; fused Adam always takes part"""
+    rounds: int = 7
+    """the best of so many times counts"""
+    device: str = ""
+    """cpu or cuda; cuda where there is one"""
+    threads: int = 0
+    """of the CPU; all where this is 0"""
+    share: bool = False
+    """measure a step as a share of forward and backward instead"""
+    batch: int = 0
+    """with --share, samples in a batch; 0 is 32 sequences of 64 for the GPT, and 128 for the others"""
+    growth: bool = False
+    """measure how a step grows with weights and tensors instead"""
+    largest: int = max(WEIGHTS)
+    """with --growth, the most weights"""
+    out: Path = Path("growth.png")
+    """with --growth, where the figure goes"""
+    json: bool = False
+    """print JSON instead of a table"""
+
+
+def run(options: Options) -> int:
+    """Run the measurement and print its table."""
+    names = tuple(CONTENDERS) if options.optimisers == ("all",) else options.optimisers
+    _check("sets", options.sets, SETS)
+    _check("optimisers", names, CONTENDERS)
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    threads = torch.get_num_threads()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    try:
+        measure = _growth if options.growth else _share if options.share else _cost
+        return measure(options, names, device)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _check(option: str, names: Sequence[str], known: Any) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{option}: {name!r} is not known; choose from {', '.join(known)}")
+
+
+def _cost(options: Options, names: Sequence[str], device: torch.device) -> int:
+    with _progress(options) as progress:
+        task = progress.add_task("steps", total=len(options.sets) * options.rounds)
+        rows = list(costs(options.sets, names, options.rounds, device, lambda: progress.advance(task)))
+    table = _table(options, device, "a step", "set", "weights", "tensors", "optimiser", "ms", "of fused Adam")
+    for head in ("of the traffic limit", "state, bytes a weight", "peak, bytes a weight"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        cells = [f"{1e3 * row.seconds:.2f}", f"{row.of_adam:.2f}", f"{row.of_limit:.2f}"]
+        cells += [f"{row.steady:.2f}", f"{row.peak:.3f}"]
+        table.add_row(row.set, f"{row.weights:,}", f"{row.tensors:,}", row.optimiser, *cells)
+    return _print(options, table, [asdict(row) for row in rows])
+
+
+def _share(options: Options, names: Sequence[str], device: torch.device) -> int:
+    with _progress(options) as progress:
+        task = progress.add_task("steps", total=len(NETWORKS) * options.rounds)
+        turn = (list(NETWORKS), [*names, REFERENCE], options.rounds, device, options.batch or None)
+        rows = list(shares(*turn, tick=lambda: progress.advance(task)))
+    heads = ("network", "batch", "optimiser", "forward + backward, ms", "step, ms", "share")
+    table = _table(options, device, "a step beside forward and backward", *heads)
+    for row in rows:
+        times = f"{1e3 * row.training:.1f}", f"{1e3 * row.step:.2f}"
+        table.add_row(row.network, str(row.batch), row.optimiser, *times, f"{row.share:.1%}")
+    return _print(options, table, [asdict(row) for row in rows])
+
+
+def _growth(options: Options, names: Sequence[str], device: torch.device) -> int:
+    chosen = list(dict.fromkeys([*names, REFERENCE]))
+    sizes = [count for count in WEIGHTS if count <= options.largest]
+    with _progress(options) as progress:
+        task = progress.add_task("steps", total=(len(sizes) + len(TENSORS)) * options.rounds)
+        points = growth(chosen, options.rounds, device, sizes, tick=lambda: progress.advance(task))
+    options.out.write_bytes(draw_growth(points))
+    lines = [fit(points, along, name) for along in ("weights", "tensors") for name in chosen]
+    heads = ("along", "optimiser", "ms at the start", "ns for each", "ms at the end", "peak bytes at the end")
+    table = _table(options, device, "how a step grows", *heads)
+    for line in lines:
+        last = [p for p in points if p.along == line.along and p.optimiser == line.optimiser][-1]
+        cells = f"{1e3 * line.start:.3f}", f"{1e9 * line.each:.3g}", f"{1e3 * last.seconds:.2f}", f"{last.peak:,}"
+        table.add_row(line.along, line.optimiser, *cells)
+    found = {"points": [asdict(p) for p in points], "lines": [asdict(line) for line in lines]}
+    return _print(options, table, {**found, "figure": str(options.out)})
+
+
+def _progress(options: Options) -> Progress:
+    return Progress(console=Console(stderr=True), transient=True, disable=options.json)
+
+
+def _table(options: Options, device: torch.device, title: str, *heads: str) -> Table:
+    threads = torch.get_num_threads()
+    cpu = "cpu, one thread, processor time" if threads == 1 else f"cpu, {threads} threads"
+    where = cpu if device.type == "cpu" else device.type
+    table = Table(title=f"{title}, best of {options.rounds}: {where}")
+    for head in heads:
+        words = head in ("set", "optimiser", "network", "along")
+        table.add_column(head, justify="left" if words else "right", no_wrap=words)
+    return table
+
+
+def _print(options: Options, table: Table, found: Any) -> int:
+    if options.json:
+        print(jsonlib.dumps(found))
+    else:
+        console = Console()
+        Console(width=console.width if sys.stdout.isatty() else 140).print(table)
+    return 0

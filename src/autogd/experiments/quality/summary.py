@@ -1,0 +1,200 @@
+"""What the records say: where every optimiser stands on every workload, beside tuned Adam."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, get_args
+
+from autogd.experiments.quality.grid import OURS, SEEDS, TUNED, UNTUNED, best
+from autogd.experiments.quality.race import Cell, Outcome, Schedule
+
+__all__ = ["FEWEST", "OPTIMISERS", "Standing", "Tally", "Verdict", "compare", "share_to_reach", "standings", "tally"]
+
+OPTIMISERS = (*OURS, *TUNED, *UNTUNED)
+"""In the order of the table."""
+FEWEST = 5  # learning rates that a finished grid has tried, for each schedule
+REFERENCE = "adam"
+Verdict = Literal["below", "within spread", "above"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One optimiser on one workload.
+
+    Args:
+        lr: that won the grid; None where none was searched.
+        schedule: that won with it.
+        rates: learning rates tried, for the schedule with the fewest.
+        at_edge: whether a rate beside the winner, smaller or larger, was never tried.
+        seeds: how many are recorded.
+        lost: how many of them ended with a loss that is not finite.
+        loss: the last validation loss, mean over the seeds; infinite where one was lost.
+        spread: its standard deviation over the seeds; None where there are fewer than two, or one was lost.
+        accuracy: mean over the seeds; None where there are no classes.
+        seconds: of the processor, for all training steps, mean over the seeds.
+        ratio: of the loss to tuned Adam's; None where that is not recorded.
+        steps_share: steps to tuned Adam's last mean loss, as a share of the budget; None where it was not reached.
+        time_share: processor time to the same, as a share of tuned Adam's whole time.
+        verdict: against tuned Adam; None for itself, and where that is not recorded.
+    """
+
+    workload: str
+    optimiser: str
+    lr: float | None
+    schedule: Schedule | None
+    rates: int
+    at_edge: bool
+    seeds: int
+    lost: int
+    loss: float
+    spread: float | None
+    accuracy: float | None
+    seconds: float
+    ratio: float | None = None
+    steps_share: float | None = None
+    time_share: float | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether every seed is there and, for a tuned optimiser, the grid is finished."""
+        return self.seeds >= len(SEEDS) and not self.at_edge and (self.lr is None or self.rates >= FEWEST)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Over all workloads that both have run: how often the one is below the other."""
+
+    optimiser: str
+    rival: str
+    below: int
+    within: int
+    above: int
+
+
+def standings(outcomes: Iterable[Outcome], stretch: int = 1) -> list[Standing]:
+    """Where the optimisers stand on the one workload that the outcomes are of.
+
+    >>> def run(optimiser, lr, losses):
+    ...     return Outcome(Cell("gpt", optimiser, lr), 100, losses, [math.nan] * 2, losses, [0.1] * 2, 5.0)
+    >>> runs = [run("adam", 0.1, [2.0, 1.0]), run("adam", 0.01, [3.0, 2.0]), run("dog", None, [1.5, 0.5])]
+    >>> [(each.optimiser, each.ratio, each.steps_share) for each in standings(runs)]
+    [('adam', 1.0, 1.0), ('dog', 0.5, 0.75)]
+    """
+    every = list(outcomes)
+    kept: dict[str, list[Outcome]] = {}
+    found: dict[str, Standing] = {}
+    for optimiser in OPTIMISERS:
+        mine = [outcome for outcome in every if outcome.cell.optimiser == optimiser]
+        grid = [outcome for outcome in mine if outcome.cell.seed == SEEDS[0] and outcome.cell.stretch == 1]
+        if optimiser in TUNED and not grid:
+            continue
+        cell = best(grid).cell if optimiser in TUNED else None
+        runs = [outcome for outcome in mine if _same_setting(outcome.cell, cell, stretch)]
+        if runs:
+            kept[optimiser] = runs
+            found[optimiser] = _alone(runs, [outcome.cell for outcome in grid], cell)
+    if REFERENCE not in found:
+        return list(found.values())
+    return [_beside(standing, found[REFERENCE], kept[standing.optimiser]) for standing in found.values()]
+
+
+def share_to_reach(curve: Sequence[float], target: float) -> float | None:
+    """How much of a run, judged at equally spaced points, goes by before it first is at a value; None if it never is.
+
+    Between two points the curve is a straight line. A run that is there at its first point was there at some earlier
+    step: that point is the answer then.
+
+    >>> share_to_reach([4.0, 2.0, 1.0, 0.5], 1.5)
+    0.625
+    >>> share_to_reach([4.0, 2.0], 1.0) is None
+    True
+    """
+    if curve[0] <= target:
+        return 1 / len(curve)
+    for i, (high, low) in enumerate(pairwise(curve), 1):
+        if low <= target:
+            return (i + ((high - target) / (high - low) if math.isfinite(high) else 1.0)) / len(curve)
+    return None
+
+
+def compare(one: Standing, other: Standing) -> Verdict:
+    """Whether one's loss is below or above the other's by more than the larger of their spreads.
+
+    >>> def made(loss, spread):
+    ...     return Standing("gpt", "dog", None, None, 0, False, 3, 0, loss, spread, None, 1.0)
+    >>> compare(made(1.0, 0.1), made(1.05, 0.01)), compare(made(1.0, 0.1), made(1.2, 0.1))
+    ('within spread', 'below')
+    """
+    if math.isinf(one.loss) and math.isinf(other.loss):
+        return "within spread"
+    gap = one.loss - other.loss
+    if abs(gap) <= max(one.spread or 0.0, other.spread or 0.0):
+        return "within spread"
+    return "below" if gap < 0 else "above"
+
+
+def tally(every: Iterable[Standing], optimiser: str = OURS[0]) -> list[Tally]:
+    """One optimiser against each of the others, over the workloads.
+
+    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
+    ...             for name, loss in (("agd-stochastic", 1.0), ("dog", 2.0)))
+    >>> tally([one, two])
+    [Tally(optimiser='agd-stochastic', rival='dog', below=1, within=0, above=0)]
+    """
+    table = {(standing.workload, standing.optimiser): standing for standing in every}
+    rows = []
+    for rival in OPTIMISERS:
+        pairs = [
+            (table[workload, optimiser], standing)
+            for (workload, name), standing in table.items()
+            if name == rival != optimiser and (workload, optimiser) in table
+        ]
+        verdicts = [compare(*pair) for pair in pairs]
+        if pairs:
+            counts = (verdicts.count(word) for word in get_args(Verdict))
+            rows.append(Tally(optimiser, rival, *counts))
+    return rows
+
+
+def _same_setting(cell: Cell, winner: Cell | None, stretch: int) -> bool:
+    return cell.stretch == stretch and (winner is None or replace(winner, seed=cell.seed, stretch=stretch) == cell)
+
+
+def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standing:
+    last = [outcome.loss[-1] for outcome in runs]
+    hits = [outcome.accuracy[-1] for outcome in runs]
+    lost = sum(map(math.isinf, last))
+    rates: dict[str, set[float]] = {schedule: set() for schedule in get_args(Schedule)}
+    for cell in grid:
+        rates[cell.schedule].add(cell.lr or 0.0)
+    beside = rates[winner.schedule] if winner else set()
+    return Standing(
+        workload=runs[0].cell.workload,
+        optimiser=runs[0].cell.optimiser,
+        lr=winner.lr if winner else None,
+        schedule=winner.schedule if winner else None,
+        rates=min(map(len, rates.values())) if winner else 0,
+        at_edge=winner is not None and winner.lr in (min(beside), max(beside)),
+        seeds=len(runs),
+        lost=lost,
+        loss=statistics.fmean(last),
+        spread=statistics.stdev(last) if len(last) > 1 and not lost else None,
+        accuracy=None if any(map(math.isnan, hits)) else statistics.fmean(hits),
+        seconds=statistics.fmean(outcome.seconds for outcome in runs),
+    )
+
+
+def _beside(standing: Standing, adam: Standing, runs: list[Outcome]) -> Standing:
+    # the mean of the curves, so that Adam itself is at its mean loss at its end, whatever its seeds do
+    curve = [statistics.fmean(losses) for losses in zip(*(outcome.loss for outcome in runs), strict=True)]
+    steps = share_to_reach(curve, adam.loss) if math.isfinite(adam.loss) else None
+    return replace(
+        standing,
+        ratio=standing.loss / adam.loss if math.isfinite(adam.loss) else None,
+        steps_share=steps,
+        time_share=None if steps is None else steps * standing.seconds / adam.seconds,
+        verdict=None if standing is adam else compare(standing, adam),
+    )

@@ -1,0 +1,69 @@
+"""How many bytes an optimiser keeps, and how many more a step takes while it runs."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["peak_bytes", "steady_bytes"]
+
+
+def steady_bytes(state: Any) -> int:
+    """The bytes of all tensors in a state dict, however deep.
+
+    >>> steady_bytes({"a": [torch.zeros(2)], "b": 3})
+    8
+    """
+    return sum(tensor.nbytes for tensor in _tensors(state))
+
+
+def _tensors(state: Any) -> Iterator[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _tensors(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _tensors(value)
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """The most bytes that a call holds at once beyond what was there before it, as torch's allocator sees them.
+
+    >>> peak_bytes(lambda: torch.zeros(1000) + 1, torch.device("cpu")) // 1000
+    8
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        return torch.cuda.max_memory_allocated(device) - before
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with _quiet(), torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
+        call()
+    assert profile.profiler is not None
+    events: Any = profile.profiler.kineto_results.events()
+    held = peak = 0
+    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's profiler writes to standard error from below Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

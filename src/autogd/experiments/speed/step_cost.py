@@ -1,0 +1,124 @@
+"""What one step costs, for every optimiser on every set of parameters."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autogd import baselines
+from autogd.experiments.speed.clock import best_times
+from autogd.experiments.speed.memory import peak_bytes, steady_bytes
+from autogd.experiments.speed.tensors import SETS
+from autogd.optim import AGD
+
+__all__ = ["CONTENDERS", "REFERENCE", "Cost", "costs", "stepping", "with_gradients"]
+
+REFERENCE = "adam-fused"
+PASSES = 4  # AGD reads the gradients for the norms; then reads them and the weights, and writes the weights
+ADD = 3  # passes of w ← w + c·g
+
+# the rivals as the baselines build them, and what only a question of speed asks for
+CONTENDERS: dict[str, Callable[[nn.Module], Any]] = {
+    "agd": AGD,
+    "agd-readable": lambda model: AGD(model, foreach=False),
+    "agd-decay": lambda model: AGD(model, weight_decay=0.01),
+    **{name: partial(baselines.build, name) for name in baselines.OPTIMISERS if name != "agd"},
+    REFERENCE: lambda model: torch.optim.Adam(model.parameters(), fused=True),
+    "sgd-fused": lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, fused=True),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One optimiser on one set.
+
+    Args:
+        seconds: the best time of a step.
+        of_adam: that over fused Adam's.
+        of_limit: that over the time in which the memory could do what plain AGD asks of it.
+        steady: bytes of state, over the weights' count.
+        peak: bytes that a step holds while it runs, over the weights' count.
+    """
+
+    set: str
+    weights: int
+    tensors: int
+    optimiser: str
+    seconds: float
+    of_adam: float
+    of_limit: float
+    steady: float
+    peak: float
+
+
+def with_gradients(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on the device, with a random gradient for every parameter.
+
+    >>> with_gradients(nn.Linear(2, 2), torch.device("cpu")).bias.grad.shape
+    torch.Size([2])
+    """
+    model = model.to(device)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return model
+
+
+def stepping(optimiser: Any) -> Callable[[], object]:
+    """A call that takes one step on the gradients that are there.
+
+    >>> stepping(AGD(with_gradients(nn.Linear(2, 2), torch.device("cpu"))))()
+    tensor(0.)
+    """
+    return partial(optimiser.step, partial(torch.zeros, ()))
+
+
+def costs(
+    sets: Sequence[str],
+    optimisers: Sequence[str],
+    rounds: int,
+    device: torch.device,
+    tick: Callable[[], object] = int,
+) -> Iterator[Cost]:
+    """Measure, set by set; fused Adam and the memory's traffic always take part.
+
+    >>> [row.optimiser for row in costs(["mlp"], ["agd"], 1, torch.device("cpu"))]
+    ['agd', 'adam-fused']
+    """
+    for name in sets:
+        yield from _on_one_set(name, list(dict.fromkeys([*optimisers, REFERENCE])), rounds, device, tick)
+
+
+def _on_one_set(
+    name: str, optimisers: list[str], rounds: int, device: torch.device, tick: Callable[[], object]
+) -> list[Cost]:
+    torch.manual_seed(0)
+    model = with_gradients(SETS[name](), device)
+    parameters: list[Tensor] = list(model.parameters())
+    weights = sum(p.numel() for p in parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    built = {optimiser: CONTENDERS[optimiser](model) for optimiser in optimisers}
+
+    def add() -> None:
+        with torch.no_grad():
+            torch._foreach_add_(parameters, grads, alpha=1e-9)
+
+    calls = {optimiser: stepping(stepper) for optimiser, stepper in built.items()}
+    best = best_times({**calls, "": add}, rounds, device, tick)
+    limit = best[""] * PASSES / ADD
+    return [
+        Cost(
+            set=name,
+            weights=weights,
+            tensors=len(parameters),
+            optimiser=optimiser,
+            seconds=best[optimiser],
+            of_adam=best[optimiser] / best[REFERENCE],
+            of_limit=best[optimiser] / limit,
+            steady=steady_bytes(stepper.state_dict()) / weights,
+            peak=peak_bytes(calls[optimiser], device) / weights,
+        )
+        for optimiser, stepper in built.items()
+    ]

@@ -1,0 +1,108 @@
+"""Hugging Face's Trainer: averaged weights where it evaluates and saves, and η where it reports a learning rate."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from autogd.integrations.shipping import averaged, rates_taken, recall, ship
+
+try:
+    from transformers import Trainer
+except ImportError as error:
+    raise ImportError("transformers is not installed: pip install 'autogd[integrations]'") from error
+
+__all__ = ["AveragedTrainer", "DerivedRate"]
+
+TRAINING = "training_weights.pt"  # the file in a checkpoint
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered, if the parameters are sharded
+
+
+class DerivedRate(LRScheduler):
+    """A scheduler that leaves everything as it is, and tells who asks for the last learning rate the derived one.
+
+    Trainer makes a schedule of its own where it gets none, and logs what its scheduler says.
+
+    >>> from autogd import AGD
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimiser = AGD(model)
+    >>> scheduler = DerivedRate(optimiser)
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimiser.step()
+    >>> scheduler.step()
+    >>> scheduler.get_last_lr() == [optimiser.learning_rate.item()]
+    True
+    """
+
+    def __init__(self, optimiser: Optimizer) -> None:
+        super().__init__(optimiser)
+
+    def get_lr(self) -> list[float | Tensor]:
+        """The groups' multipliers, unchanged."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_last_lr(self) -> list[float | Tensor]:
+        """The rate that each group's last step had."""
+        return [float(rate) for rate in rates_taken(self.optimizer)]
+
+
+class AveragedTrainer(Trainer):
+    """Evaluates, predicts and saves with the averaged weights, and leaves them in the model.
+
+    A checkpoint's model is what to ship; the weights that training goes on from stand beside it, and
+    `train(resume_from_checkpoint=...)` takes those. When `train` is over the model holds the averaged weights, or those
+    of the best checkpoint with `load_best_model_at_end`; another `train` goes on from where the last one was.
+
+    It may stand before any other Trainer:
+
+    >>> from transformers import Seq2SeqTrainer
+    >>> class AveragedSeq2SeqTrainer(AveragedTrainer, Seq2SeqTrainer):
+    ...     pass
+    """
+
+    _training: list[Tensor] | None = None  # while the model holds what to ship: the weights to go on from
+    _best = False  # the model holds the best checkpoint's weights
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train, and leave the averaged weights in the model."""
+        if self._training is not None:
+            recall([self.optimizer], self._training)
+        self._training, self._best = None, False
+        result = super().train(*args, **kwargs)
+        if not self._best:
+            self._training = ship([self.optimizer])
+        return result
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate or predict with the averaged weights."""
+        with self._averaged():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """Save the averaged weights."""
+        with self._averaged():
+            super().save_model(*args, **kwargs)
+
+    def _averaged(self) -> Any:
+        optimisers = [] if self.optimizer is None or self._best or self._training is not None else [self.optimizer]
+        return averaged(optimisers)
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self._best = True
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        weights = get_model_state_dict(cast(nn.Module, self.model), options=WHOLE)
+        if self.args.should_save:
+            torch.save(weights, Path(output_dir) / TRAINING)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and (Path(checkpoint) / TRAINING).exists():
+            weights = torch.load(Path(checkpoint) / TRAINING, map_location="cpu", weights_only=True)
+            set_model_state_dict(cast(nn.Module, self.model), weights, options=WHOLE)

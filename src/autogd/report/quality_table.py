@@ -1,0 +1,112 @@
+"""The benchmark of training quality as rows of words, and as Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from autogd.experiments.quality.grid import LONG_STRETCH, SEEDS
+from autogd.experiments.quality.race import POINTS
+from autogd.experiments.quality.summary import FEWEST, Standing, tally
+from autogd.experiments.quality.workloads import LONG, WORKLOADS
+
+__all__ = ["HEADS", "markdown", "row", "verdicts", "workloads"]
+
+HEADS = (
+    "workload",
+    "optimiser",
+    "best of grid",
+    "validation loss",
+    "÷ Adam's",
+    "accuracy",
+    "steps to Adam's loss",
+    "time to Adam's loss",
+    "beside Adam",
+)
+
+
+def row(standing: Standing, first: bool = True) -> tuple[str, ...]:
+    """A standing in words; the workload is named in the first of its rows.
+
+    >>> row(Standing("gpt", "dog", None, None, 0, False, 3, 0, 1.5, 0.01, 0.5, 9.0, 0.9, 0.8, 1.6, "below"))
+    ('gpt', 'dog', '', '1.500 ± 0.010', '0.900', '50.0%', '80%', '160%', 'below')
+    """
+    shares = (standing.steps_share, standing.time_share)
+    steps, time = ("–" if standing.ratio is None else "never" if share is None else f"{share:.0%}" for share in shares)
+    early = standing.steps_share is not None and standing.steps_share <= 1 / POINTS
+    return (
+        standing.workload if first else "",
+        standing.optimiser,
+        _setting(standing),
+        _loss(standing),
+        "–" if standing.ratio is None else f"{standing.ratio:.3f}",
+        "" if standing.accuracy is None else f"{standing.accuracy:.1%}",
+        f"≤ {steps}" if early else steps,
+        f"≤ {time}" if early else time,
+        standing.verdict or "",
+    )
+
+
+def verdicts(every: Sequence[Standing]) -> list[str]:
+    """A line for every rival: on how many workloads ours is below it.
+
+    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
+    ...             for name, loss in (("agd-stochastic", 1.0), ("dog", 2.0)))
+    >>> verdicts([one, two])
+    ['agd-stochastic against dog: below on 1, within spread on 0, above on 0']
+    """
+    return [
+        f"{each.optimiser} against {each.rival}: below on {each.below}, within spread on {each.within}, "
+        f"above on {each.above}"
+        for each in tally(every)
+    ]
+
+
+def markdown(every: Sequence[Standing]) -> str:
+    """The table, and the counts as a list.
+
+    >>> print(markdown([Standing("gpt", "dog", None, None, 0, False, 3, 0, 1.5, 0.01, 0.5, 9.0)]).splitlines()[-1])
+    | gpt | dog |  | 1.500 ± 0.010 | – | 50.0% | – | – |  |
+    """
+    before = ["", *(standing.workload for standing in every)]
+    rows = [row(standing, standing.workload != last) for standing, last in zip(every, before, strict=False)]
+    return "\n".join([*_grid(HEADS, rows), "", *(f"- {line}" for line in verdicts(every))]).rstrip()
+
+
+def workloads() -> str:
+    """The suite as Markdown.
+
+    >>> workloads().splitlines()[2]
+    '| `fcn-8` | FCN, depth 8, width 128; square loss | cifar10 | 128 | 500 | 5,000 |'
+    """
+    heads = ("workload", "what is trained", "data", "batch", "steps", "steps with `--long`")
+    rows = [
+        (
+            f"`{name}`",
+            each.content,
+            each.data,
+            str(each.batch),
+            f"{each.steps:,}",
+            f"{LONG_STRETCH * each.steps:,}" if name in LONG else "",
+        )
+        for name, each in WORKLOADS.items()
+    ]
+    return "\n".join(_grid(heads, rows))
+
+
+def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    rule = ["---"] * len(heads)
+    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
+
+
+def _setting(standing: Standing) -> str:
+    if standing.lr is None:
+        return ""
+    words = f"{standing.lr:g}, {standing.schedule}"
+    return words + (" (at an edge)" if standing.at_edge else " (unfinished)" if standing.rates < FEWEST else "")
+
+
+def _loss(standing: Standing) -> str:
+    words = f"{standing.loss:.3f}" if standing.spread is None else f"{standing.loss:.3f} ± {standing.spread:.3f}"
+    if standing.lost:
+        words = f"lost ({standing.lost} of {standing.seeds})"
+    elif standing.seeds != len(SEEDS):
+        words += f" ({standing.seeds} seed{'s' * (standing.seeds != 1)})"
+    return words

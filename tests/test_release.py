@@ -1,0 +1,114 @@
+"""The wheel, in an environment with torch and nothing else."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import autogd
+
+ROOT = Path(__file__).parents[1]
+TEN_STEPS = """
+import warnings
+warnings.simplefilter("error")
+# torch's own, on its import: it would like to have NumPy
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+import torch
+from autogd import AGD
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimiser = AGD(model)
+x = torch.randn(32, 8)
+losses = []
+for _ in range(10):
+    optimiser.zero_grad()
+    loss = (model(x) - x[:, :1]).square().mean()
+    loss.backward()
+    optimiser.step()
+    losses.append(loss.item())
+assert losses[-1] < losses[0], losses
+"""
+
+
+def with_its_dependencies(name: str, known: set[str]) -> set[str]:
+    """The distribution's name and those of all that it needs here."""
+    if name not in known:
+        known.add(name)
+        for requirement in map(Requirement, distribution(name).requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                with_its_dependencies(requirement.name, known)
+    return known
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel and the source archive, built from a copy: no other test sees a half-written file."""
+    copy, out = tmp_path_factory.mktemp("source") / "autogd", tmp_path_factory.mktemp("dist")
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", ".*_cache", "__pycache__", "_build", "dist", "runs", ".hypothesis"
+    )
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    # from the source archive, as anybody would; without isolation, which would need a network
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.suffix: path for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def python(built, tmp_path_factory):
+    """The interpreter of an environment that has the wheel, and torch with what torch needs, by links."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, symlinks=True)
+    packages = next(place.glob("lib/python*/site-packages"))
+    for name in with_its_dependencies("torch", set()):
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(found.locate_file(top))
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(built[".whl"])]
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], check=True)
+    return place / "bin" / "python"
+
+
+def run(python, *words):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run([python, *words], capture_output=True, text=True, cwd=python.parent, env=environment)
+
+
+def test_the_wheel_takes_ten_steps_beside_torch_alone_and_without_a_warning(python):
+    for absent in ("numpy", "scipy", "rich", "tyro", "sklearn", "matplotlib"):
+        assert run(python, "-c", f"import {absent}").returncode != 0
+    out = run(python, "-c", TEN_STEPS)
+    assert (out.returncode, out.stderr) == (0, "")
+
+
+def test_the_command_says_its_version_and_what_it_lacks(python):
+    for words in (["-m", "autogd"], [python.parent / "autogd"]):
+        assert run(python, *words, "--version").stdout.strip() == f"autogd {autogd.__version__}"
+    out = run(python, "-m", "autogd", "train")
+    assert out.returncode == 1
+    assert "pip install 'autogd[cli]'" in out.stderr
+
+
+def test_the_archives_hold_what_they_should(built):
+    names = zipfile.ZipFile(built[".whl"]).namelist()
+    assert "autogd/py.typed" in names
+    assert {name.partition("/")[0] for name in names} == {"autogd", f"autogd-{autogd.__version__}.dist-info"}
+    assert built[".gz"].stat().st_size < 5_000_000
+
+
+def test_the_version_is_semantic_and_stands_in_one_place():
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", autogd.__version__)
+    places = [ROOT / "pyproject.toml", ROOT / "CITATION.cff", ROOT / "docs" / "conf.py", *(ROOT / "src").rglob("*.py")]
+    holders = [path for path in places if f'"{autogd.__version__}"' in path.read_text()]
+    assert holders == [ROOT / "src" / "autogd" / "__init__.py"]
+    assert re.search(r"^## (Unreleased|\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

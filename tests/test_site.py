@@ -1,0 +1,133 @@
+"""The site, built as `make docs` builds it and opened in a browser: nothing is missing, nothing is fetched."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# what the pages are made of: autodoc imports the frameworks that integrations are for
+NEEDED = ("sphinx", "myst_nb", "furo", "latex2mathml", "lightning", "skorch", "transformers")
+MISSING = [name for name in NEEDED if find_spec(name) is None]
+OPENED = ("start", "results", "api", "derivation", "notebooks/ten_minutes")
+QUIET = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+]  # fmt: skip
+# Looks into every frame once all are loaded. A formula is broken if it has no size, or shows a command as it was typed.
+LOOK = """
+<pre id="seen"></pre><script>
+addEventListener("load", () => {
+  const seen = {};
+  for (const frame of document.querySelectorAll("iframe")) {
+    const page = frame.contentDocument, box = node => node.getBoundingClientRect();
+    const images = [...page.images], formulas = [...page.querySelectorAll("math")];
+    seen[frame.id] = {
+      title: page.title,
+      images: images.length,
+      brokenImages: images.filter(i => !i.complete || !i.naturalWidth || !box(i).width).map(i => i.src),
+      formulas: formulas.length,
+      brokenFormulas: formulas.filter(f => !box(f).width || !box(f).height || f.textContent.includes("\\\\")
+        || f.querySelector("merror")).map(f => f.textContent),
+      fetched: frame.contentWindow.performance.getEntriesByType("resource").map(r => r.name),
+    };
+  }
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+});
+</script>"""
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)}: missing; `make docs-check` has all")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Where the site was built, warnings being errors. A dozen seconds on a core that has nothing else to do."""
+    folder = tmp_path_factory.mktemp("site") / "html"
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Page(HTMLParser):
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.sources, self.ids = [], [], set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.ids.add(named.get("id"))
+        if tag == "a" and named.get("href"):
+            self.links.append(named["href"])
+        self.sources += [named[key] for key in ("src", "href") if named.get(key) and (tag != "a" or key == "src")]
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path) for path in site.rglob("*.html") if "_static" not in path.parts}
+
+
+def test_links_within_the_site_lead_to_a_page_and_a_place_on_it(site, pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            address, place = urldefrag(link)
+            if re.match(r"[a-z]+:", address):
+                continue
+            goal = path if not address else (path.parent / unquote(address)).resolve()
+            known = not place or goal not in pages or unquote(place) in pages[goal].ids
+            if not goal.exists() or not known:
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken
+    assert len(pages) > 15
+
+
+def test_no_page_loads_anything_from_elsewhere(site, pages):
+    elsewhere = [source for page in pages.values() for source in page.sources if re.match(r"(https?:)?//", source)]
+    assert not elsewhere
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
+def test_pages_open_in_a_browser_without_a_broken_image_or_formula(site, tmp_path):
+    frames = "".join(f'<iframe id="{name}" src="{name}.html" width="1200" height="800"></iframe>' for name in OPENED)
+    (site / "all_at_once.html").write_text(f"<!doctype html><meta charset=utf-8>{frames}{LOOK}")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = [*QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+        address = f"http://127.0.0.1:{server.server_address[1]}/all_at_once.html"
+        done = subprocess.run(
+            [CHROMIUM, *flags, address], capture_output=True, text=True, timeout=180, check=True, encoding="utf-8"
+        )
+        server.shutdown()
+    seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+
+    assert seen.keys() == set(OPENED)
+    for name, page in seen.items():
+        assert not page["brokenImages"], name
+        assert not page["brokenFormulas"], name
+        assert all("127.0.0.1" in source for source in page["fetched"]), name
+    assert "five minutes" in seen["start"]["title"]
+    assert seen["results"]["images"] >= 6
+    assert seen["api"]["formulas"] >= 1
+    assert seen["derivation"]["formulas"] >= 40
+    assert seen["notebooks/ten_minutes"]["images"] >= 4
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stderr
