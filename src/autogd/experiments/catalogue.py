@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autogd.experiments import architectures, batch_size, optimisers_table, showcase, versus_tuned, width_depth
-from autogd.experiments.preset import Scale, ready
+from autogd.experiments.preset import Scale
 from autogd.training import Config, Run, Watch
 from autogd.training.study import run_study
 
@@ -19,11 +19,7 @@ class Experiment:
     """A figure or a table of the paper: what it shows, and the runs that it takes at a scale."""
 
     content: str
-    configurations: Callable[[Scale], dict[str, Config]]
-
-    def trials(self, scale: Scale) -> dict[str, Config]:
-        """The runs at a scale, by the names of their folders."""
-        return ready(self.configurations(scale), scale)
+    trials: Callable[[Scale], dict[str, Config]]
 
 
 EXPERIMENTS = {

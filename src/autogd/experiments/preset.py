@@ -12,19 +12,10 @@ from typing import Any, Literal
 
 from autogd.training.config import Config
 
-__all__ = ["NOT_RUN", "SCALES", "Scale", "against", "beside", "published", "ready"]
+__all__ = ["SCALES", "Scale", "against", "beside", "published"]
 
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
-NOT_RUN = (
-    "showcase/resnet50-agd-stochastic",
-    "architectures/fcn16-agd-stochastic",
-    "batch-size/batch32-agd-stochastic",
-    "batch-size/batch128-agd-stochastic",
-    "batch-size/batch1024-agd-stochastic",
-    "width-depth/phases-agd-stochastic",
-)
-"""What the laptop's second rows leave out: nobody has had the hours yet. A name that is taken out is run and drawn."""
 
 
 def published(**changes: Any) -> Config:
@@ -68,12 +59,3 @@ def beside(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:
         f"{name}-agd-stochastic": replace(trial, optimiser="agd-stochastic", **changes)
         for name, trial in trials.items()
     }
-
-
-def ready(trials: Mapping[str, Config], scale: Scale) -> dict[str, Config]:
-    """The trials of a scale, but for those of `NOT_RUN`.
-
-    >>> list(ready({NOT_RUN[0]: published()}, "laptop")), len(ready({NOT_RUN[0]: published()}, "paper"))
-    ([], 1)
-    """
-    return {name: trial for name, trial in trials.items() if scale != "laptop" or name not in NOT_RUN}

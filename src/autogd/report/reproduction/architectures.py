@@ -39,13 +39,10 @@ def draw(runs: Runs, scale: Scale) -> Any:
 
 
 def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
-    for i, (prefix, title, rival, ours, theirs) in enumerate(NETWORKS):
+    for i, (prefix, _, rival, ours, theirs) in enumerate(NETWORKS):
         top, bottom = panels[0][i], panels[1][i]
         agd, pair = runs.get(f"{prefix}-{name}"), best(runs, f"{prefix}-{rival}")
         if agd is None:
-            for axes in (top, bottom, objectives[i]):
-                axes.set_axis_off()
-            top.set_title(f"{title}\n{NAMES[name]}: not run yet", fontsize=9)
             continue
         band(top, agd, "learning_rate", COLOURS[name], f"η, {NAMES[name]}")
         other = objectives[i]

@@ -23,16 +23,14 @@ def draw(runs: Runs, scale: Scale) -> Any:
     """Two rows of three panels: η, objective and accuracy; and the same two with our own rule."""
     ordered = _ordered(runs)
     said = budget(next(iter(ordered.values())).config(), batch_size=True) if ordered else ""
-    both = bool(_ordered(runs, OURS))
-    who = "AGD above, our own StochasticAGD below" if both else "AGD"
-    what = f"Batch sizes: every step of the first epoch, then every epoch; {who}"
-    figure = empty(13, 13.4 if both else 7, what, said)
-    panels = figure.subplots(4 if both else 2, 3)
-    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=False):
+    left_out = [str(size) for size in ordered if size not in _ordered(runs, OURS)]
+    who = "AGD above, our own StochasticAGD below" + (f" (not at {', '.join(left_out)})" if left_out else "")
+    figure = empty(13, 13.4, f"Batch sizes: every step of the first epoch, then every epoch; {who}", said)
+    panels = figure.subplots(4, 3)
+    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=True):
         below.sharey(above)
     _rows(panels[:2], runs, "agd")
-    if both:
-        _rows(panels[2:], runs, OURS)
+    _rows(panels[2:], runs, OURS)
     panels[1][2].set_ylim(0, max(66, panels[1][2].get_ylim()[1]))
     return figure
 

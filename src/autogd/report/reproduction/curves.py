@@ -110,11 +110,13 @@ def picture(figure: Any) -> bytes:
     >>> picture(empty(1, 1, "", ""))[1:4]
     b'PNG'
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    buffer, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(buffer, format="png")
-    Image.open(buffer).convert("RGB").quantize(256).save(small, format="png", optimize=True)
+    canvas, small = FigureCanvasAgg(figure), io.BytesIO()
+    canvas.draw()  # once, where savefig would draw twice: to lay out, and to save
+    seen = Image.frombytes("RGBA", canvas.get_width_height(), canvas.buffer_rgba().tobytes())
+    seen.convert("RGB").quantize(256).save(small, format="png", optimize=True)
     return small.getvalue()
 
 

@@ -61,8 +61,8 @@ def _course(run: Run) -> str:
     if seen is None:
         return "–"
     known = "never" if math.isnan(seen["known"]) else f"in epoch {seen['known']:.0f}"
-    top = f"{seen['top']:.3f} in epoch {seen['epoch']:.0f}"
-    rates = f"{seen['start']:.3f} in epoch 1, {top}, {seen['end']:.3f} at the end"
+    top = f"{seen['top']:.3f} in epoch {seen['epoch']:.0f}, " if seen["epoch"] > 1 else ""
+    rates = f"{seen['start']:.3f} in epoch 1, {top}{seen['end']:.3f} at the end"
     return f"{known} of {len(run.metrics())}; η {rates}"
 
 

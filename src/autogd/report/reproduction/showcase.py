@@ -135,4 +135,4 @@ def second_row(runs: Runs) -> list[Beside]:
 
 def _said(runs: Runs, net: str, ours: str) -> str:
     run = runs.get(f"showcase/{net}-{ours}")
-    return wrapped(budget(run.config())) if run else f"{NAMES[ours]}: not run yet"
+    return wrapped(budget(run.config())) if run else ""

@@ -28,20 +28,16 @@ def draw(runs: Runs, scale: Scale) -> Any:
     what = "Networks of every width and depth: AGD above, our own StochasticAGD below"
     mine, every = len(grid(runs, OURS)), len(grid(runs))
     few = f"; ours on {mine} of the {every} networks" if mine < every else ""
-    heart = [ours for ours in (PHASES, f"{PHASES}-{OURS}") if ours in runs]
-    figure = empty(13, 3.9 * (2 + len(heart)), what, f"the grid: {said}{few}")
-    panels = figure.subplots(2 + len(heart), 3)
-    below = 1 + (PHASES in heart)  # where our own rows begin
-    panels[below][2].sharey(panels[0][2])
-    if len(heart) == 2:
-        for upper, lower in zip(panels[1], panels[3], strict=True):
-            lower.sharex(upper)
-            lower.sharey(upper)
-    for row, ours in ((0, "agd"), (below, OURS)):
+    figure = empty(13, 15.4, what, f"the grid: {said}{few}")
+    panels = figure.subplots(4, 3)
+    panels[2][2].sharey(panels[0][2])
+    for above, below in zip(panels[1], panels[3], strict=True):
+        below.sharex(above)
+        below.sharey(above)
+    for row, ours, phases_run in ((0, "agd", PHASES), (2, OURS, f"{PHASES}-{OURS}")):
         _cells(panels[row], runs, ours)
-        run = runs.get(PHASES if ours == "agd" else f"{PHASES}-{ours}")
-        if run:
-            draw_phases(panels[row + 1], run, ours)
+        if phases_run in runs:
+            draw_phases(panels[row + 1], runs[phases_run], ours)
     return figure
 
 
