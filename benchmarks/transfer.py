@@ -1,8 +1,8 @@
 """Does what is right for a small network stay right for a large one? And does anything diverge on the way?
 
 CIFAR-10, fully-connected networks from `initialise_`, square loss. StochasticAGD has nothing to carry over; Adam gets,
-at every size, the rate that was best at the smallest. The second part takes sizes of batch, width and depth to the ends
-and counts values that are not finite. The figure is drawn from the records: `python benchmarks/transfer.py` draws,
+at every size, the rate that was best at the smallest. The second part takes batch sizes, widths and depths to their
+ends and counts values that are not finite. The figure is drawn from the records: `python benchmarks/transfer.py` draws,
 `python benchmarks/transfer.py DATA` runs what is not recorded yet.
 """
 

@@ -9,9 +9,9 @@ import torch
 pytest.importorskip("transformers", reason="needs the extra 'bench'")
 pytest.importorskip("peft", reason="needs the extra 'bench'")
 
-from autogd import AGD, explain, initialise_
+from autogd import AGD, StochasticAGD, explain, initialise_
 from autogd.experiments.zoo import ZOO, specimen
-from autogd.experiments.zoo_race import descend
+from autogd.experiments.zoo_race import RATES, descend
 
 pytestmark = pytest.mark.filterwarnings("default")  # other packages' own warnings are theirs to mend
 
@@ -28,6 +28,18 @@ def test_every_parameter_is_covered_and_27_of_30_steps_lower_the_loss(name, star
     assert sum(b < a for a, b in pairwise(losses)) >= 27
     assert all(map(math.isfinite, losses))
     assert all(torch.isfinite(p).all() for p in subject.model.parameters())
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama", "ViT", "ResNet", "Whisper"])
+def test_from_initialise_stochastic_agd_gets_at_least_as_far_as_adam_at_its_best_of_three_rates(name):
+    subject = specimen(name)
+    ours = descend(subject.loss, StochasticAGD(initialise_(subject.model)), 30)
+    rivals = []
+    for rate in RATES:
+        subject = specimen(name)
+        rivals.append(descend(subject.loss, torch.optim.Adam(subject.model.parameters(), rate), 30))
+    assert ours[0] - ours[-1] >= max(losses[0] - losses[-1] for losses in rivals)
+    assert ours[-1] <= 1.01 * min(losses[-1] for losses in rivals) + 1e-3
 
 
 def test_a_packed_projection_of_gpt2_is_three_matrices():

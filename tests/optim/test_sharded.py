@@ -88,6 +88,10 @@ def train(make, rank, world, spread=None, steps=12):
     return torch.stack(rates), torch.stack(outputs), whole(model), average
 
 
+def close(found, expected, what, **tolerance):
+    torch.testing.assert_close(found, expected, **tolerance, msg=lambda message: f"{what}: {message}")
+
+
 def process(rank, world, port):
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -97,14 +101,11 @@ def process(rank, world, port):
         for spread in ("FSDP2", "DDP") if world == 2 else ("FSDP2",):
             found = train(make, rank, world, spread)
             error = TOLERANCE[name]
-            for a, b in zip(found[:2], alone[:2], strict=True):
-                torch.testing.assert_close(a, b, rtol=error, atol=error / 100, msg=f"{name} {spread}")
+            for what, a, b in zip(("η", "outputs"), found[:2], alone[:2], strict=True):
+                close(a, b, rtol=error, atol=error / 100, what=f"{name}, {spread}, {what}")
             for a, b in zip(found[2:], alone[2:], strict=True):
                 for key, weight in b.items():
-                    message = f"{name} {spread} {key}"
-                    torch.testing.assert_close(
-                        a[key], weight, rtol=100 * error, atol=error, msg=lambda m, w=message: f"{w}: {m}"
-                    )
+                    close(a[key], weight, rtol=100 * error, atol=error, what=f"{name}, {spread}, {key}")
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Measure how far ours lower the loss of models that nobody here wrote, beside Adam at its best of three rates.
+"""Measure how far AGD and StochasticAGD lower the loss of models that nobody here wrote, beside Adam's best of three.
 
 example: autogd bench zoo --steps 300
 """

@@ -195,7 +195,7 @@ class StochasticAGD(AGD):
             self._lent = False
 
     def _reshard(self) -> None:
-        """Free what FSDP2 has gathered: it would be used again, and holds what the weights were at that time."""
+        """Free what FSDP2 has gathered: it would be used again, and holds what the weights were before."""
         for reference in self._modules:
             module = reference()
             for each in module.modules() if module is not None else ():
