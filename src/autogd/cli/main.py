@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
     "doctor": "what is wrong with a training set-up, and what to do",
+    "probe": "learning rates for SGD, AdamW and Muon, read off a short run of StochasticAGD",
     "bench": "measure AGD against its rivals on this machine",
     "completion": "a script that teaches a shell to complete all this",
 }

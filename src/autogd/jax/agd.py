@@ -1,0 +1,89 @@
+"""Automatic gradient descent as an `optax.GradientTransformation`."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from autogd.jax.labels import Label, Labelled, default_label, read_leaves
+from autogd.jax.parts import accumulation_dtype, scaled
+from autogd.jax.theorem import learning_rate, measure
+from autogd.optim.groups import check_number
+
+__all__ = ["AGDState", "agd", "labelled"]
+
+
+class AGDState(NamedTuple):
+    """What a step leaves behind to look at; the algorithm itself has no state."""
+
+    learning_rate: jax.Array
+    gradient_summary: jax.Array
+    skipped_steps: jax.Array
+
+
+def agd(
+    *, label: Label = default_label, gain: float = 1.0, weight_decay: float = 0.0
+) -> optax.GradientTransformationExtraArgs:
+    r"""The optimiser of the paper: no learning rate, no schedule, no state but what it tells.
+
+    .. math::
+        G = \frac1L \sum_k \sqrt{d_k/d_{k-1}} \, \|\nabla_k\|_F, \qquad
+        \eta = \log\frac{1 + \sqrt{1 + 4G}}2, \qquad
+        \Delta W_k = -\frac{\eta}{L} \sqrt{d_k/d_{k-1}} \, \frac{\nabla_k}{\|\nabla_k\|_F}
+
+    It takes the steps that `autogd.AGD` takes. A gradient that is not finite never reaches a weight: the update is
+    zero, and `skipped_steps` counts it.
+
+    Args:
+        label: which array is which atom, by its path and shape.
+        gain: multiplies every step; 1 is the derived one.
+        weight_decay: λ shrinks a weight by λ times its relative step; `update` needs `params` only for this.
+
+    >>> params = {"Dense_0": {"kernel": jnp.ones((4, 2)) / 2, "bias": jnp.zeros(2)}}
+    >>> optimiser = agd()
+    >>> state = optimiser.init(params)
+    >>> loss = lambda p: jnp.square(jnp.ones((8, 4)) @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"] - 3).mean()
+    >>> updates, state = optimiser.update(jax.grad(loss)(params), state)
+    >>> bool(loss(optax.apply_updates(params, updates)) < loss(params)), bool(state.learning_rate > 0)
+    (True, True)
+    """
+    check_number("gain", gain)
+    check_number("weight_decay", weight_decay, zero_too=True)
+
+    def init(params: optax.Params) -> AGDState:
+        leaves = labelled(params, label)
+        zero = jnp.zeros((), accumulation_dtype(*(leaf.array for leaf in leaves)))
+        return AGDState(zero, zero, jnp.zeros((), jnp.int32))
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **_: Any
+    ) -> tuple[optax.Updates, AGDState]:
+        if weight_decay and params is None:
+            raise ValueError("weight_decay: it shrinks the weights, so update needs them: update(grads, state, params)")
+        leaves = labelled(updates, label)
+        measured = measure(leaves)
+        eta = jnp.where(measured.finite, learning_rate(measured.gradient_summary), 0)
+        steps = []
+        for leaf, norms, heard in zip(leaves, measured.norms, measured.heard, strict=True):
+            # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+            reach = gain * leaf.atom.weight * leaf.atom.scale / measured.depth
+            step = scaled(leaf.array, jnp.where(heard, -eta * reach / norms, 0), leaf.atom)
+            # zero times a gradient that is not finite is not zero
+            steps.append(jnp.where(measured.finite, step, jnp.zeros_like(step)))
+        if weight_decay:
+            for i, (leaf, weight) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
+                share = gain * weight_decay * leaf.atom.weight / measured.depth
+                steps[i] = (1 - eta * share).astype(weight.dtype) * weight + steps[i] - weight
+        told = AGDState(eta, measured.gradient_summary, state.skipped_steps + ~measured.finite)
+        return jax.tree.unflatten(jax.tree.structure(updates), steps), told
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def labelled(tree: Any, label: Label) -> list[Labelled]:
+    """The arrays of a pytree with their atoms; a tree without any is an error."""
+    leaves = read_leaves(tree, label)
+    if not leaves:
+        raise ValueError("agd: the pytree has no arrays; there is nothing to train")
+    return leaves

@@ -1,0 +1,116 @@
+"""Which array of a pytree is which atom, told by a labelling function of its path."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autogd.geometry.atoms import Atom
+from autogd.jax import atoms
+
+__all__ = ["Label", "Labelled", "default_label", "read_atoms", "read_leaves"]
+
+Label = Callable[[str, Any], Atom]
+"""The path of an array in its pytree ("Dense_0/kernel") and the array give an atom."""
+
+# the names that Flax and Haiku give to what a layer holds
+_WEIGHTS, _BIASES, _GAINS, _TABLES = ("kernel", "w"), ("bias", "b", "offset"), ("scale",), ("embedding", "embeddings")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An array, its path and its atom; for a bias, the place in the list of the weight that it belongs to."""
+
+    path: str
+    array: jax.Array
+    atom: Atom
+    mate: int | None = None
+
+
+def default_label(path: str, array: Any) -> Atom:
+    """The atom by the names and shapes of Flax and Haiku; what they do not tell is an error that names the array.
+
+    A `kernel` or `w` of two dimensions is a matrix, of more a convolution's kernel (in Flax's attention a matrix), a
+    `bias`, `b` or `offset` a bias, a `scale` a gain, an `embedding` or `embeddings` a table. Groups of a convolution
+    and packed matrices do not show: name those in a function of your own, and leave the rest to this one.
+
+    >>> default_label("Dense_0/kernel", jnp.zeros((16, 4))).scale
+    0.5
+    >>> default_label("Conv_0/kernel", jnp.zeros((3, 3, 4, 8))).kind
+    'kernel'
+    """
+    *owners, name = path.split("/")
+    owner = owners[-1] if owners else ""
+    dims = len(array.shape)
+    if name in _BIASES:
+        return atoms.bias(array)
+    if name in _GAINS:
+        return atoms.gain(array)
+    if name in _TABLES:
+        return atoms.embedding(array)
+    if name in _WEIGHTS and dims >= 2:
+        if dims == 3 and owner in ("query", "key", "value"):
+            return atoms.matrix(array)
+        if dims == 3 and owner == "out":
+            return atoms.matrix(array, inputs=2)
+        return atoms.matrix(array) if dims == 2 else atoms.kernel(array)
+    if dims <= 1:
+        return atoms.scalars(array)
+    if dims >= 3 and array.shape[0] == 1:
+        return atoms.token(array)
+    raise ValueError(
+        f"its name and its shape {tuple(array.shape)} do not tell which atom it is; pass label=..., a function of "
+        "path and array that returns one of autogd.jax.atoms for it, and default_label(path, array) for the rest"
+    )
+
+
+def read_atoms(params: Any, label: Label = default_label) -> dict[str, Atom]:
+    """The atom of every array of a pytree, by path.
+
+    >>> params = {"Dense_0": {"kernel": jnp.zeros((16, 4)), "bias": jnp.zeros(4)}}
+    >>> {path: atom.kind for path, atom in read_atoms(params).items()}
+    {'Dense_0/bias': 'bias', 'Dense_0/kernel': 'matrix'}
+    """
+    return {leaf.path: leaf.atom for leaf in read_leaves(params, label)}
+
+
+def read_leaves(tree: Any, label: Label) -> list[Labelled]:
+    """The arrays of a pytree, in its order, each with its atom and a bias with its weight; errors name the array."""
+    found = []
+    for keys, array in jax.tree_util.tree_leaves_with_path(tree):
+        path = _path(keys)
+        if not hasattr(array, "dtype") or not jnp.issubdtype(array.dtype, jnp.floating):
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise ValueError(f"{path}: AGD trains real floating-point arrays, found {kind}; mask it with optax.masked")
+        found.append(Labelled(path, array, _atom(path, array, label)))
+    return [
+        leaf if leaf.atom.kind != "bias" else Labelled(leaf.path, leaf.array, leaf.atom, _weight_of(leaf, found))
+        for leaf in found
+    ]
+
+
+def _atom(path: str, array: Any, label: Label) -> Atom:
+    try:
+        atom = label(path, array)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(atom, Atom):
+        raise TypeError(f"{path}: label returned a {type(atom).__name__}; it must return one of autogd.jax.atoms")
+    if math.prod(atom.shape) != math.prod(array.shape):
+        raise ValueError(f"{path}: label gave an atom of shape {atom.shape} for an array of shape {array.shape}")
+    return atom
+
+
+def _weight_of(bias: Labelled, leaves: Sequence[Labelled]) -> int | None:
+    owner = bias.path.rpartition("/")[0]
+    beside = (i for i, x in enumerate(leaves) if x.path.rpartition("/")[0] == owner and x.atom.kind != "bias")
+    return next(beside, None)
+
+
+def _path(keys: Sequence[Any]) -> str:
+    words = [word for key in keys for word in jax.tree_util.keystr((key,), simple=True).split("/")]
+    # flax.nnx holds every array in a variable, whose attribute is no name of a layer's
+    return "/".join(words[:-1] if len(words) > 1 and words[-1] == "value" else words)

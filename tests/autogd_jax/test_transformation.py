@@ -1,0 +1,130 @@
+"""A good citizen of optax: jit, scan, masks, other types of numbers, and gradients that are not finite."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from autogd.jax import agd, initialise, read_atoms
+from autogd.jax.parts import matrices
+
+SHAPES = {
+    "Embed_0": {"embedding": (11, 8)},
+    "Conv_0": {"kernel": (3, 8, 16), "bias": (16,)},
+    "LayerNorm_0": {"scale": (16,), "bias": (16,)},
+    "Dense_0": {"kernel": (16, 4), "bias": (4,)},
+}
+
+
+def tree(seed=0, dtype=jnp.float32):
+    draw = np.random.default_rng(seed)
+    return {
+        owner: {name: jnp.asarray(draw.standard_normal(shape), dtype) for name, shape in arrays.items()}
+        for owner, arrays in SHAPES.items()
+    }
+
+
+def test_it_runs_under_scan_without_a_look_at_a_number():
+    optimiser = agd()
+    params = tree()
+
+    def step(carry, seed):
+        params, state = carry
+        # a transfer to the host would be an error here
+        updates, state = optimiser.update(jax.tree.map(lambda p: p * seed, params), state)
+        return (optax.apply_updates(params, updates), state), state.learning_rate
+
+    (moved, state), rates = jax.lax.scan(step, (params, optimiser.init(params)), jnp.arange(1.0, 4.0))
+    assert (rates > 0).all()
+    assert state.skipped_steps == 0
+    assert all((a != b).any() for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(params), strict=True))
+
+
+def test_every_part_moves_by_its_share_of_the_step():
+    updates, state = agd().update(tree(), agd().init(tree()))
+    depth = 2 + 1 / 4 + 4 / 32
+    for (path, atom), update in zip(read_atoms(updates).items(), jax.tree.leaves(updates), strict=True):
+        sizes = np.linalg.norm(np.asarray(matrices(update, atom)), axis=(1, 2))
+        expected = state.learning_rate / depth * atom.weight * atom.scale
+        np.testing.assert_allclose(sizes, expected, rtol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_a_gradient_that_is_not_finite_moves_nothing_and_is_counted(bad):
+    optimiser, grads = agd(), tree()
+    grads["Conv_0"]["kernel"] = grads["Conv_0"]["kernel"].at[0, 0, 0].set(bad)
+    updates, state = jax.jit(optimiser.update)(grads, optimiser.init(tree()))
+    assert all((update == 0).all() for update in jax.tree.leaves(updates))
+    assert (state.skipped_steps, state.learning_rate) == (1, 0)
+    _, state = jax.jit(optimiser.update)(tree(), state)
+    assert (state.skipped_steps, bool(state.learning_rate > 0)) == (1, True)
+
+
+def test_no_gradient_at_all_moves_nothing():
+    updates, state = agd().update(jax.tree.map(jnp.zeros_like, tree()), agd().init(tree()))
+    assert all((update == 0).all() for update in jax.tree.leaves(updates))
+    assert (state.learning_rate, state.skipped_steps) == (0, 0)
+
+
+def test_rounding_is_not_blown_up_to_a_step():
+    grads = tree()
+    grads["Dense_0"]["bias"] = grads["Dense_0"]["bias"] * 1e-8
+    updates, _ = agd().update(grads, agd().init(grads))
+    assert (updates["Dense_0"]["bias"] == 0).all()
+
+
+def test_half_precision_is_measured_in_single():
+    grads = tree(dtype=jnp.bfloat16)
+    updates, state = agd().update(grads, agd().init(grads))
+    assert {update.dtype for update in jax.tree.leaves(updates)} == {jnp.dtype(jnp.bfloat16)}
+    _, wide = agd().update(jax.tree.map(lambda g: g.astype(jnp.float32), grads), state)
+    assert state.learning_rate == wide.learning_rate
+    assert state.learning_rate.dtype == jnp.float32
+
+
+def test_what_is_masked_counts_neither_for_G_nor_for_the_depth():
+    params = tree()
+    mask = {owner: jax.tree.map(lambda _, owner=owner: owner == "Dense_0", arrays) for owner, arrays in params.items()}
+    masked = optax.masked(agd(), mask)
+    updates, _ = masked.update(params, masked.init(params))
+    alone, _ = agd().update({"Dense_0": params["Dense_0"]}, agd().init({"Dense_0": params["Dense_0"]}))
+    np.testing.assert_array_equal(updates["Dense_0"]["kernel"], alone["Dense_0"]["kernel"])
+
+
+def test_it_chains_with_a_schedule():
+    halved = optax.chain(agd(), optax.scale(0.5))
+    mine, _ = halved.update(tree(), halved.init(tree()))
+    theirs, _ = agd(gain=0.5).update(tree(), agd(gain=0.5).init(tree()))
+    np.testing.assert_allclose(mine["Dense_0"]["kernel"], theirs["Dense_0"]["kernel"], rtol=1e-6)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="gain: expected a finite number > 0, found 0"):
+        agd(gain=0)
+    with pytest.raises(ValueError, match="update needs them"):
+        agd(weight_decay=0.1).update(tree(), agd().init(tree()))
+
+
+def test_initialise_puts_every_part_at_its_target():
+    params = initialise(tree(), jax.random.key(0))
+    for (path, atom), array in zip(read_atoms(params).items(), jax.tree.leaves(params), strict=True):
+        singular = np.linalg.svd(np.asarray(matrices(array, atom)), compute_uv=False)
+        if atom.kind == "gain":
+            np.testing.assert_array_equal(array, 1)
+        else:
+            np.testing.assert_allclose(singular, atom.target, atol=1e-5, err_msg=path)
+    again = initialise(tree(1), jax.random.key(0))
+    np.testing.assert_array_equal(params["Conv_0"]["kernel"], again["Conv_0"]["kernel"])
+    other = initialise(tree(), jax.random.key(1))
+    assert (params["Conv_0"]["kernel"] != other["Conv_0"]["kernel"]).any()
+
+
+def test_without_jax_the_error_says_what_to_install():
+    script = "import sys; sys.modules['jax'] = None; import autogd; print('autogd is there'); import autogd.jax"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert out.stdout == "autogd is there\n"
+    assert "autogd.jax needs the extra 'jax': pip install 'autogd[jax]'" in out.stderr
