@@ -113,7 +113,8 @@ def picture(figure: Any) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    canvas, small = FigureCanvasAgg(figure), io.BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    small = io.BytesIO()
     canvas.draw()  # once, where savefig would draw twice: to lay out, and to save
     seen = Image.frombytes("RGBA", canvas.get_width_height(), canvas.buffer_rgba().tobytes())
     seen.convert("RGB").quantize(256).save(small, format="png", optimize=True)
