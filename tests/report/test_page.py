@@ -44,7 +44,7 @@ def runs(tmp_path):
 
 def test_runs_that_differ_by_their_seed_alone_are_one_row_with_mean_and_spread(runs):
     rows = summarise(group_runs(runs))
-    assert [row["label"] for row in rows] == ["agd", "adam lr=0.1"]
+    assert [row["label"] for row in rows] == ["agd-stochastic", "adam lr=0.1"]
     assert rows[0]["runs"] == 2
     assert rows[0]["test_accuracy_mean"] == pytest.approx(0.92)
     assert rows[0]["test_accuracy_spread"] == pytest.approx(0.04 / 2**0.5)

@@ -11,7 +11,8 @@ import autogd.theory
 
 DOCS = Path(__file__).parents[2] / "docs"
 THEORY = [module.name for module in pkgutil.walk_packages(autogd.theory.__path__, "autogd.theory.")]
-MODULES = [importlib.import_module(name) for name in (*THEORY, "autogd", "autogd.optim", "autogd.geometry")]
+OTHERS = ("autogd", "autogd.optim", "autogd.optim.measured", "autogd.geometry", "autogd.geometry.directions")
+MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 
 
 def exists(dotted):
