@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
-from autogd.integrations.telemetry import JSONL, Telemetry, TensorBoard
+from autogd.integrations.telemetry import JSONL, TensorBoard
 
 
 class Watched(AGD):
@@ -77,6 +77,6 @@ def test_tensorboard_shows_them(tmp_path):
     assert {"gradient_summary", "dual_norms/0.weight", "update_sizes/2.weight"} <= set(events.Tags()["scalars"])
 
 
-def test_no_pace_is_an_error():
+def test_no_pace_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="every: 0 steps"):
-        Telemetry(every=0)
+        JSONL(tmp_path / "steps.jsonl", every=0)

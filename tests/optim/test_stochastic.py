@@ -63,7 +63,6 @@ def test_on_a_known_bound_the_rate_settles_where_the_bound_is_least():
     G, c = 0.3, 0.05
     memory = {name: torch.zeros((), dtype=torch.float64) for name in MEMORY} | {"rate": torch.tensor(0.05).double()}
     for _ in range(400):
-        memory["moved"] = memory["rate"]
         left = G - c * reach_of(memory["rate"])
         memory["last_same"] = torch.tensor(2 * G).double()  # the batch's own slope is inflated by its noise
         noise = 0.1 * torch.randn((), generator=generator, dtype=torch.float64)

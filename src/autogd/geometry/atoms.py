@@ -102,6 +102,10 @@ class Atom:
         """View a tensor of the parameter's shape as the grid of matrices."""
         return tensor if tensor.shape == self.shape else tensor.view(self.shape)
 
+    def spread(self, values: Tensor) -> Tensor:
+        """One number a part, shaped to multiply the cut tensor."""
+        return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
+
     def matrices(self, tensor: Tensor) -> Tensor:
         """The parts as a batch, parts × fan_out × fan_in; a copy where no view can serve."""
         order = (*self.grid, *self.rows, *self.columns)

@@ -88,5 +88,4 @@ def _unit(vectors: Tensor) -> Tensor:
 
 def _divided(x: Tensor, norms: Tensor, atom: Atom) -> Tensor:
     factors = torch.where(norms > 0, 1 / norms, 0)
-    shape = [1 if i in atom.inner else n for i, n in enumerate(atom.shape)] if atom.parts > 1 else []
-    return (atom.cut(x) * factors.view(shape)).reshape(x.shape)
+    return (atom.cut(x) * atom.spread(factors)).reshape(x.shape)

@@ -7,6 +7,7 @@ processes, register on one of them.
 
 import json
 import math
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from autogd.optim import AGD
 __all__ = ["JSONL", "Telemetry", "TensorBoard"]
 
 
-class Telemetry:
+class Telemetry(ABC):
     """Reads every so many steps what the step did, and hands it to `write`.
 
     Args:
@@ -50,9 +51,9 @@ class Telemetry:
         if (self.steps - 1) % self.every == 0:
             self.write(self.steps, _read(optimiser))
 
+    @abstractmethod
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         """Write one step's numbers: floats, or a dictionary of them by parameter; None for what is not finite."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it writes")
 
 
 class JSONL(Telemetry):

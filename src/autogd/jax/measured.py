@@ -35,7 +35,7 @@ def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
 
     >>> from autogd.optim.measured import MEMORY
     >>> zero, one = jnp.zeros(()), jnp.ones(())
-    >>> start = {name: zero for name in MEMORY} | {"rate": one, "moved": one, "last_same": one}
+    >>> start = {name: zero for name in MEMORY} | {"rate": one, "last_same": one}
     >>> bool(next_rate(start, fresh=one / 2)["rate"] > 1), bool(next_rate(start, fresh=-one)["rate"] < 1)
     (True, True)
     """
@@ -47,16 +47,16 @@ def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
     new["fresh"] = keep * memory["fresh"] + take * jnp.clip(fresh, -limit, limit)
     new["same"] = keep * memory["same"] + take * jnp.minimum(memory["last_same"], limit)
     new["weight"] = keep * memory["weight"] + take
-    new["reach"] = keep * memory["reach"] + take * reach_of(memory["moved"])
+    u = reach_of(memory["rate"])
+    new["reach"] = keep * memory["reach"] + take * u
     slope, same, taken = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
     # what a step removed of the slope, for each unit of u
     c = jnp.maximum((same - slope) / taken, smallest(taken.dtype))
     G = slope + c * taken
-    u = reach_of(memory["rate"])
     wanted = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, LENGTHEN * u)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = jnp.where(fresh < -limit, SHORTEN * u, wanted)
-    new["rate"] = jnp.where(taken > 0, learning_rate(wanted), memory["rate"])
+    new["rate"] = learning_rate(wanted)
     return new
 
 

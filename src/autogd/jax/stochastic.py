@@ -80,7 +80,6 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         memory["rate"] = jnp.where(first, learning_rate(G), memory["rate"])
         rate = jnp.where(finite, memory["rate"], 0)
         step = rate * gain
-        memory["moved"] = jnp.where(finite, memory["rate"], memory["moved"])
         memory["steps"] = memory["steps"] + (finite & (G > 0))
         share = jnp.where(step == 0, 0, averaging_share(memory["steps"]))
         keep = jnp.where(finite, MOMENTUM, 1)

@@ -128,10 +128,7 @@ class AGD(Optimizer):
     def _update(self, plan: Plan) -> None:
         """Measure, solve, apply."""
         grads = [_gradient(parameter) for parameter in plan.parameters]
-        if "path" not in plan.kept:
-            plan.kept["path"] = self._path(grads, plan)
-        path: Path = plan.kept["path"]
-
+        path = self._path(grads, plan)
         solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
         if plan.looks:
             self._refuse_non_finite(solution.finite, plan, grads)
@@ -148,6 +145,12 @@ class AGD(Optimizer):
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     def _path(self, grads: list[Tensor], plan: Plan) -> Path:
+        if "path" not in plan.kept:
+            plan.kept["path"] = self._choose_path(grads, plan)
+        path: Path = plan.kept["path"]
+        return path
+
+    def _choose_path(self, grads: list[Tensor], plan: Plan) -> Path:
         if self._geometry == "frobenius":
             return choose_path(grads, plan, self.defaults["foreach"])
         return Turned(self._geometry, self.state)

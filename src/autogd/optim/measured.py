@@ -18,11 +18,11 @@ from autogd.optim.majorisation import ExponentialMajorisation
 __all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
-# that fresh batches saw, of the slope that the steps' own batches saw, and of u; η of the last step that was taken, not
-# times what a user multiplies it with (the batch's noise makes c too large by a factor that one slope cannot tell: from
-# shorter steps the rule would conclude to far shorter ones, from longer to ever longer ones); the number of steps;
-# the last step's own slope; how large a batch's gradient usually is.
-MEMORY = ("rate", "fresh", "same", "reach", "weight", "moved", "steps", "last_same", "typical")
+# that fresh batches saw, of the slope that the steps' own batches saw, and of u; the number of steps; the last step's
+# own slope; how large a batch's gradient usually is. u is of η alone, not times what a user multiplies it with: the
+# batch's noise makes c too large by a factor that one slope cannot tell, so from shorter steps the rule would conclude
+# to far shorter ones, and from longer to ever longer ones.
+MEMORY = ("rate", "fresh", "same", "reach", "weight", "steps", "last_same", "typical")
 SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
 # One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
@@ -53,7 +53,7 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     """The memory after a fresh batch's slope along the last step's direction, with the η for the next.
 
     >>> zero, one = torch.zeros(()), torch.ones(())
-    >>> start = {name: zero for name in MEMORY} | {"rate": one, "moved": one, "last_same": one}
+    >>> start = {name: zero for name in MEMORY} | {"rate": one, "last_same": one}
     >>> bool(next_rate(start, fresh=one / 2)["rate"] > 1), bool(next_rate(start, fresh=-one)["rate"] < 1)
     (True, True)
     """
@@ -65,16 +65,16 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     new["fresh"] = keep * memory["fresh"] + take * fresh.clamp(-limit, limit)
     new["same"] = keep * memory["same"] + take * memory["last_same"].clamp(max=limit)
     new["weight"] = keep * memory["weight"] + take
-    new["reach"] = keep * memory["reach"] + take * reach_of(memory["moved"])
+    u = reach_of(memory["rate"])
+    new["reach"] = keep * memory["reach"] + take * u
     slope, same, taken = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
     # what a step removed of the slope, for each unit of u
     c = ((same - slope) / taken).clamp(min=torch.finfo(taken.dtype).tiny)
     G = slope + c * taken
-    u = reach_of(memory["rate"])
     wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)
-    new["rate"] = torch.where(taken > 0, ExponentialMajorisation().learning_rate(wanted), memory["rate"])
+    new["rate"] = ExponentialMajorisation().learning_rate(wanted)
     return new
 
 

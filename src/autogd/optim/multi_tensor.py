@@ -10,7 +10,6 @@ from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.geometry.runs import runs
 from autogd.geometry.squares import piecewise
 from autogd.optim.plan import Plan
-from autogd.optim.readable import over_parts
 
 __all__ = ["MultiTensor"]
 
@@ -63,7 +62,7 @@ class MultiTensor:
             lie = runs(target, atom) if slope.stride() == target.stride() else None
             targets.append(target if lie is None else lie.table(target))
             slopes.append(slope if lie is None else lie.table(slope))
-            factors.append(over_parts(c, atom) if lie is None else lie.spread(c.to(parameter.dtype), atom))
+            factors.append(atom.spread(c) if lie is None else lie.spread(c.to(parameter.dtype), atom))
         # what was measured last may still be in a cache: begin with it
         targets, slopes, factors = targets[::-1], slopes[::-1], factors[::-1]
         if finite is None:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from autogd.optim.multi_tensor import MultiTensor
 from autogd.optim.plan import Plan
-from autogd.optim.readable import Readable, over_parts
+from autogd.optim.readable import Readable
 from autogd.optim.sharded import Sharded, is_sharded
 
-__all__ = ["MultiTensor", "Path", "Readable", "Sharded", "choose_path", "over_parts"]
+__all__ = ["MultiTensor", "Path", "Readable", "Sharded", "choose_path"]
 
 
 class Path(Protocol):

@@ -7,7 +7,7 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.optim.plan import Plan
 
-__all__ = ["Readable", "masked", "over_parts"]
+__all__ = ["Readable", "masked"]
 
 
 class Readable:
@@ -27,17 +27,12 @@ class Readable:
                 update = grad._values() * c[rows].unsqueeze(1)
                 parameter.index_add_(0, rows, masked(update, finite).to(parameter.dtype))
             else:
-                atom.cut(parameter).add_(masked(atom.cut(grad) * over_parts(c, atom), finite))
+                atom.cut(parameter).add_(masked(atom.cut(grad) * atom.spread(c), finite))
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
         """Multiply every tensor by its factor."""
         for parameter, factor in zip(plan.parameters, factors, strict=True):
             parameter.mul_(factor.to(parameter.device))
-
-
-def over_parts(values: Tensor, atom: Atom) -> Tensor:
-    """One number a part, shaped to multiply the cut tensor."""
-    return values.view([1 if i in atom.inner else n for i, n in enumerate(atom.shape)] if atom.parts > 1 else [])
 
 
 def masked(update: Tensor, finite: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from autogd.geometry.norms import squares
 from autogd.geometry.shards import Slice
 from autogd.optim.plan import Plan
-from autogd.optim.readable import masked, over_parts
+from autogd.optim.readable import masked
 
 __all__ = ["Sharded", "added_up", "gathered", "is_sharded", "local", "slice_of", "whole"]
 
@@ -44,7 +44,7 @@ class Sharded:
         for parameter, grad, atom, c, place in zip(plan.parameters, grads, plan.atoms, each, self.places, strict=True):
             mine, slope = local(parameter), local(grad)
             if place is None:
-                atom.cut(mine).add_(masked(atom.cut(slope) * over_parts(c, atom), finite))
+                atom.cut(mine).add_(masked(atom.cut(slope) * atom.spread(c), finite))
             else:
                 place.cut(mine, atom).add_(masked(place.cut(slope, atom) * place.spread(c, atom), finite))
 

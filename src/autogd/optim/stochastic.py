@@ -13,9 +13,8 @@ from autogd.geometry.directions import unit_direction
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.agd import AGD
 from autogd.optim.measured import MEMORY, averaging_share, next_rate, trust
-from autogd.optim.paths import choose_path
+from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
-from autogd.optim.readable import over_parts
 from autogd.optim.sharded import added_up, gathered, local, slice_of
 
 __all__ = ["StochasticAGD"]
@@ -96,9 +95,7 @@ class StochasticAGD(AGD):
         if self._lent:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
         grads = [_dense(parameter) for parameter in plan.parameters]
-        if "path" not in plan.kept:
-            plan.kept["path"] = choose_path(grads, plan, None)
-        duals = plan.reach * plan.kept["path"].measure(grads, plan)
+        duals = plan.reach * self._path(grads, plan).measure(grads, plan)
         heard, finite = audible(duals, plan)
         if plan.looks:
             self._refuse_non_finite(finite, plan, grads)
@@ -113,7 +110,6 @@ class StochasticAGD(AGD):
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
         steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
-        memory["moved"] = torch.where(finite, memory["rate"], memory["moved"])
         # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
         memory["steps"] = memory["steps"] + (finite & (G > 0))
         last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
@@ -125,6 +121,10 @@ class StochasticAGD(AGD):
         self._last = (plan, duals, heard, multipliers)
         if not plan.looks:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+
+    def _choose_path(self, grads: list[Tensor], plan: Plan) -> Path:
+        # gradients are only measured here: directions are turned after the momentum
+        return choose_path(grads, plan, None)
 
     def _turn_and_move(
         self, grads: list[Tensor], heard: Tensor, factor: Tensor, steps: Tensor, count: Tensor, plan: Plan
@@ -160,7 +160,7 @@ class StochasticAGD(AGD):
         turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
         if vector is not None:
             state["vector"] = vector
-        atom.cut(turned).mul_(over_parts(size, atom))
+        atom.cut(turned).mul_(atom.spread(size))
         return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:

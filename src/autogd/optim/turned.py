@@ -7,7 +7,7 @@ from torch import Tensor
 
 from autogd.geometry.directions import Geometry, unit_direction
 from autogd.optim.plan import Plan
-from autogd.optim.readable import masked, over_parts
+from autogd.optim.readable import masked
 from autogd.optim.sharded import local, slice_of, whole
 
 __all__ = ["Turned"]
@@ -42,7 +42,7 @@ class Turned:
         """Add to every part its direction times its coefficient, which is meant for a gradient of its slope."""
         each = (coefficients * torch.where(self.slopes > 0, self.slopes, 0)).split(plan.sizes)
         for parameter, turned, atom, c in zip(plan.parameters, self.turned, plan.atoms, each, strict=True):
-            step = (atom.cut(turned) * over_parts(c.to(turned.device), atom)).reshape(turned.shape)
+            step = (atom.cut(turned) * atom.spread(c.to(turned.device))).reshape(turned.shape)
             place = slice_of(parameter)
             step = step if place is None else step.narrow(place.dim, place.offset, place.count)
             local(parameter).add_(masked(step, finite))
