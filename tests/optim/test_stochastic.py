@@ -71,6 +71,22 @@ def test_on_a_known_bound_the_rate_settles_where_the_bound_is_least():
     assert float(memory["rate"]) == pytest.approx(best, rel=0.15)
 
 
+def test_a_first_step_far_too_short_is_found_out_in_a_few_steps_and_once_only():
+    G, c = 0.3, 0.05
+    memory = {name: torch.zeros((), dtype=torch.float64) for name in MEMORY}
+    memory |= {"rate": torch.tensor(1e-6).double(), "last_same": torch.tensor(G).double()}
+    rates = [1e-6]
+    for _ in range(40):
+        memory = next_rate(memory, G - c * reach_of(memory["rate"]))
+        rates.append(float(memory["rate"]))
+    best = math.log((1 + math.sqrt(1 + 4 * G / c)) / 2)
+    assert max(rates[:10]) > best / 4
+    assert max(rates) < 1.5 * best
+    # later the batches' slopes fall only by a tenth, and the rate rises by no more than that
+    memory = next_rate({**memory, "rate": torch.tensor(1e-3).double()}, memory["last_same"] * 0.99)
+    assert float(reach_of(memory["rate"])) <= 1.11e-3
+
+
 def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, depth=4, width=64, before_epoch=None):
     """Test accuracy of the averaged weights, and η of every step, on the digits."""
     task = load("digits")

@@ -11,7 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from autogd.experiments.zoo import ZOO
-from autogd.experiments.zoo_race import RUNS, Drop, drops
+from autogd.experiments.zoo_race import RATES, RUNS, Drop, drops
 
 __all__ = ["Options", "run"]
 
@@ -41,15 +41,21 @@ def run(options: Options) -> int:
     table = Table(
         title=f"drop of the loss on one fixed batch, after 30{shown} steps (and how many of the first 30 lowered it)"
     )
-    for head in ("architecture", "loss at start", *(name for name in RUNS if "Adam" not in name), "Adam, best of 3"):
+    starts = ("", ", initialise_")
+    ours = [name for name in RUNS if "Adam" not in name]
+    heads = ("architecture", *(f"loss at start{start}" for start in starts), *ours)
+    for head in (*heads, *(f"Adam{start}, best of 3" for start in starts)):
         table.add_column(head, justify="left" if head == "architecture" else "right")
     for name in ZOO:
         found = {row.optimiser: row for row in rows if row.architecture == name}
-        adam = [row for row in found.values() if "Adam" in row.optimiser]
-        best = _cell(max(row.after_30 for row in adam), max(row.after_all for row in adam), options.steps)
-        ours = [row for row in found.values() if row not in adam]
-        cells = [f"{_cell(row.after_30, row.after_all, options.steps)} ({row.lowered})" for row in ours]
-        table.add_row(name, f"{found['AGD'].start:.2f}", *cells, best)
+        cells = [f"{found[f'AGD{start}'].start:.2f}" for start in starts]
+        cells += [
+            f"{_cell(found[one].after_30, found[one].after_all, options.steps)} ({found[one].lowered})" for one in ours
+        ]
+        for start in starts:
+            adam = [found[f"Adam {rate:g}{start}"] for rate in RATES]
+            cells.append(_cell(max(row.after_30 for row in adam), max(row.after_all for row in adam), options.steps))
+        table.add_row(name, *cells)
     console.print(table)
     return 0
 

@@ -51,14 +51,19 @@ def _adam(rate: float, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), rate)
 
 
+def _adam_from_ours(rate: float, model: nn.Module) -> torch.optim.Optimizer:
+    return _adam(rate, initialise_(model))
+
+
 RUNS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "AGD": AGD,
     "AGD, initialise_": lambda model: AGD(initialise_(model)),
     "StochasticAGD": StochasticAGD,
     "StochasticAGD, initialise_": lambda model: StochasticAGD(initialise_(model)),
     **{f"Adam {rate:g}": partial(_adam, rate) for rate in RATES},
+    **{f"Adam {rate:g}, initialise_": partial(_adam_from_ours, rate) for rate in RATES},
 }
-"""What is run on every architecture: ours from its own weights and from `initialise_`, Adam from its own."""
+"""What is run on every architecture, from its own weights and from `initialise_`."""
 
 
 def drops(architecture: str, steps: int = 30, seed: int = 0) -> Iterator[Drop]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from autogd.jax.parts import smallest
 from autogd.jax.theorem import learning_rate
-from autogd.optim.measured import AVERAGING, LENGTHEN, OUTLIER, SHORTEN, SMOOTHING
+from autogd.optim.measured import AVERAGING, LENGTHEN, OPENING, OUTLIER, SHORTEN, SMOOTHING
 
 __all__ = ["averaging_share", "next_rate", "reach_of", "trust"]
 
@@ -53,7 +53,10 @@ def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
     # what a step removed of the slope, for each unit of u
     c = jnp.maximum((same - slope) / taken, smallest(taken.dtype))
     G = slope + c * taken
-    wanted = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, LENGTHEN * u)
+    used = (fresh < (1 - 1 / OPENING) * memory["last_same"]) | (memory["rate"] > 1)
+    new["found"] = jnp.where(used, 1, memory["found"])
+    longest = jnp.where(new["found"] > 0, LENGTHEN, OPENING) * u
+    wanted = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, longest)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = jnp.where(fresh < -limit, SHORTEN * u, wanted)
     new["rate"] = learning_rate(wanted)

@@ -19,13 +19,16 @@ __all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
 # that fresh batches saw, of the slope that the steps' own batches saw, and of u; the number of steps; the last step's
-# own slope; how large a batch's gradient usually is. u is of η alone, not times what a user multiplies it with: the
-# batch's noise makes c too large by a factor that one slope cannot tell, so from shorter steps the rule would conclude
-# to far shorter ones, and from longer to ever longer ones.
-MEMORY = ("rate", "fresh", "same", "reach", "weight", "steps", "last_same", "typical")
+# own slope; how large a batch's gradient usually is; whether η has been found. u is of η alone, not times what a user
+# multiplies it with: the batch's noise makes c too large by a factor that one slope cannot tell, so from shorter steps
+# the rule would conclude to far shorter ones, and from longer to ever longer ones.
+MEMORY = ("rate", "fresh", "same", "reach", "weight", "steps", "last_same", "typical", "found")
 SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
 # One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
+# The first η may be far too small, where weights are. A step that leaves more than 7/8 of its slope could have been 8
+# times as long, says the bound: so is the next. This ends for good with the first that does not, or with an η over one.
+OPENING = 8.0
 OUTLIER = 2.0  # a batch counts for at most this many typical ones
 # Weights from step s count in the average as s³: it spans the last quarter of the run, however long that is.
 AVERAGING = 3
@@ -71,7 +74,10 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     # what a step removed of the slope, for each unit of u
     c = ((same - slope) / taken).clamp(min=torch.finfo(taken.dtype).tiny)
     G = slope + c * taken
-    wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=LENGTHEN * u)
+    used = (fresh < (1 - 1 / OPENING) * memory["last_same"]) | (memory["rate"] > 1)
+    new["found"] = torch.where(used, 1, memory["found"])
+    longest = torch.where(new["found"] > 0, LENGTHEN, OPENING) * u
+    wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=longest)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)
     new["rate"] = ExponentialMajorisation().learning_rate(wanted)
