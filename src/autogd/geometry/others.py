@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from autogd.geometry.atoms import Atom, Rule, bias, gain, matrix, token
 
-__all__ = ["OTHERS", "experts", "lora_in", "lora_out"]
+__all__ = ["OTHERS", "divided", "experts", "lora_in", "lora_out"]
 
 
 def lora_in(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -48,6 +48,23 @@ def experts(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) 
     return Atom("experts", (count, stack, rows // stack, columns), (2,), (3,), scale, stack=stack)
 
 
+def divided(weight: Tensor, by: float) -> Atom:
+    """A matrix whose product the model then divides: a unit perturbation, and the start, are as much larger.
+
+    >>> divided(nn.Linear(16, 16).weight, by=4.0).scale
+    4.0
+    """
+    atom = matrix(weight)
+    return replace(atom, scale=atom.scale * by)
+
+
+def _t5_head(weight: Tensor, module: Any) -> Atom:
+    """T5 divides what enters its output matrix by √d, where that is tied to the embedding."""
+    config = module.config
+    scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+    return divided(weight, math.sqrt(config.d_model) if scaled else 1.0)
+
+
 OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.pytorch_utils.Conv1D": {"weight": partial(matrix, transposed=True), "bias": bias},
     "transformers.models.gpt2.modeling_gpt2.GPT2Attention": {
@@ -66,5 +83,10 @@ OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.models.swin.modeling_swin.SwinRelativePositionBias": {"relative_position_bias_table": token},
     # the logarithms of each channel's rates: numbers, not a map
     "transformers.models.mamba.modeling_mamba.MambaMixer": {"A_log": partial(gain, start="as it is")},
+    # its attention has no 1/√d: the query makes up for it
+    "transformers.models.t5.modeling_t5.T5Attention": {
+        "q.weight": lambda w, m: divided(w, 1 / math.sqrt(m.key_value_proj_dim)),
+    },
+    "transformers.models.t5.modeling_t5.T5ForConditionalGeneration": {"lm_head.weight": _t5_head},
     "peft.tuners.lora.layer.LoraLayer": {"lora_A.*.weight": lora_in, "lora_B.*.weight": lora_out},
 }
