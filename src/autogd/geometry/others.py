@@ -85,7 +85,7 @@ OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.models.mamba.modeling_mamba.MambaMixer": {"A_log": partial(gain, start="as it is")},
     # its attention has no 1/√d: the query makes up for it
     "transformers.models.t5.modeling_t5.T5Attention": {
-        "q.weight": lambda w, m: divided(w, 1 / math.sqrt(m.key_value_proj_dim)),
+        "q.weight": lambda w, m: divided(w, getattr(m, "key_value_proj_dim", 1) ** -0.5),
     },
     "transformers.models.t5.modeling_t5.T5ForConditionalGeneration": {"lm_head.weight": _t5_head},
     "peft.tuners.lora.layer.LoraLayer": {"lora_A.*.weight": lora_in, "lora_B.*.weight": lora_out},

@@ -6,6 +6,7 @@ A kernel's taps are not one run each, but the rows over its outputs are: out × 
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -59,11 +60,19 @@ def runs(cut: Tensor, atom: Atom) -> Runs | None:
     >>> runs(weight, kernel(weight)).table(weight).shape
     torch.Size([1, 8, 36])
     """
-    stride, shape = cut.stride(), atom.shape
+    return _runs(cut.stride(), atom) if cut.numel() else None
+
+
+@lru_cache(maxsize=4096)
+def _runs(stride: tuple[int, ...], atom: Atom) -> Runs | None:
+    shape = atom.shape
     # a dimension of one number may have any stride: put it last
     order = sorted(range(len(shape)), key=lambda i: (shape[i] == 1, -stride[i]))
-    if not cut.permute(order).is_contiguous() or cut.numel() == 0:
-        return None
+    dense = 1
+    for i in reversed(order):
+        if shape[i] != 1 and stride[i] != dense:
+            return None
+        dense *= shape[i]
     whole, order = tuple(order), [i for i in order if shape[i] != 1]
     inner = [i in atom.inner for i in order]
     first = next((at for at, within in enumerate(inner) if within), len(order))

@@ -5,17 +5,20 @@ not one run, as the taps of a kernel are not, it takes several times as long. A 
 sum of x·x over rows, each one run, goes at the speed of memory. Elsewhere the library's own reduction serves.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.runs import runs
 
-__all__ = ["accumulation_dtype", "piecewise", "squares"]
+__all__ = ["accumulation_dtype", "piecewise", "squares", "squares_of_runs"]
 
 RUN = 1 << 20  # a float32 sum of many more squares than this loses digits
 PIECES = 24  # rows are added up in so many pieces at most: what they are added to is 4% of a large tensor
 PIECE = 1 << 17  # numbers; smaller pieces cost more in calls than they save in memory
+WHOLE = 1 << 18  # numbers up to which a copy of the squares is small enough, and fastest
 SHARED = 1 << 16  # numbers from which on a second thread pays
 
 
@@ -37,7 +40,7 @@ def squares(grad: Tensor, atom: Atom) -> Tensor:
         rows = grad._values().to(dtype).square().sum(1)
         return torch.zeros(atom.parts, dtype=dtype, device=grad.device).index_copy_(0, grad._indices()[0], rows)
     if atom.parts == 1 and grad.is_contiguous() and piecewise(grad):
-        return _dot(grad.view(-1), dtype).view(1)
+        return squares_of_runs([grad], dtype)
     cut = atom.cut(grad)
     lie = runs(cut, atom) if grad.device.type == "cpu" and atom.parts > 1 else None
     if lie is None or not lie.rest:
@@ -56,6 +59,15 @@ def piecewise(tensor: Tensor) -> bool:
     return tensor.numel() > RUN or (tensor.numel() >= SHARED and torch.get_num_threads() > 1)
 
 
+def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """The squared norm of every tensor, as a vector; each must be contiguous.
+
+    >>> squares_of_runs([torch.tensor([[3.0, 4.0]]), torch.tensor([2.0])], torch.float32)
+    tensor([25.,  4.])
+    """
+    return torch.stack([_dot(grad.view(-1), dtype) for grad in grads])
+
+
 def _dot(run: Tensor, dtype: torch.dtype) -> Tensor:
     if run.dtype == dtype and run.numel() <= RUN:
         return torch.dot(run, run)
@@ -66,6 +78,8 @@ def _dot(run: Tensor, dtype: torch.dtype) -> Tensor:
 def _over_pieces(table: Tensor, dtype: torch.dtype) -> Tensor:
     """From blocks × rows × run, the sum of squares over pieces of the rows: blocks × fewer rows × run."""
     blocks, rows, run = table.shape
+    if table.numel() <= WHOLE:
+        return table.to(dtype).square().sum(1, keepdim=True)
     step = max(-(-rows // PIECES), PIECE // (blocks * run), 1)
     first, *others = table.split(step, dim=1)
     total = first.to(dtype).square()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autogd.geometry.norms import accumulation_dtype, frobenius
 from autogd.geometry.runs import runs
-from autogd.geometry.squares import piecewise
+from autogd.geometry.squares import piecewise, squares_of_runs
 from autogd.optim.plan import Plan
 
 __all__ = ["MultiTensor"]
@@ -45,7 +45,10 @@ class MultiTensor:
         norms = [_together(grads[stack]) for stack in self.stacks]
         if self.small < self.middle:
             norms.append(torch.stack(torch._foreach_norm(grads[self.small : self.middle], 2, plan.reach.dtype)))
-        rest = self.middle
+        large, rest = grads[self.middle : plan.whole], self.middle
+        if large and all(grad.is_contiguous() for grad in large):
+            norms.append(squares_of_runs(large, plan.reach.dtype).sqrt_())
+            rest = plan.whole
         norms += [frobenius(grad, atom) for grad, atom in zip(grads[rest:], plan.atoms[rest:], strict=True)]
         return torch.cat([norm.to(plan.reach.dtype) for norm in norms])
 
