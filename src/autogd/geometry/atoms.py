@@ -98,6 +98,11 @@ class Atom:
         """The size of one part under Prescription 1, 0 where the atom starts at zero."""
         return 0.0 if self.start == "zeros" else self.scale
 
+    def repeated(self, times: int) -> "Atom":
+        """The atom of so many such tensors, stacked."""
+        rows, columns = (tuple(i + 1 for i in dims) for dims in (self.rows, self.columns))
+        return replace(self, shape=(times, *self.shape), rows=rows, columns=columns)
+
     def cut(self, tensor: Tensor) -> Tensor:
         """View a tensor of the parameter's shape as the grid of matrices."""
         return tensor if tensor.shape == self.shape else tensor.view(self.shape)

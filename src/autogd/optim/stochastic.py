@@ -12,10 +12,11 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import unit_direction
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.agd import AGD
+from autogd.optim.bundles import Bundle, apart, bundles, together
 from autogd.optim.measured import MEMORY, averaging_share, next_rate, trust
 from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
-from autogd.optim.sharded import added_up, gathered, local, slice_of
+from autogd.optim.sharded import added_up, gathered, is_sharded, local, slice_of
 
 __all__ = ["StochasticAGD"]
 
@@ -132,44 +133,67 @@ class StochasticAGD(AGD):
         """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
         slopes = []
         share = averaging_share(count)
-        sizes = torch.where(heard, plan.reach / plan.depth, 0).split(plan.sizes)
+        all_together = self._bundles(plan)
+        sizes = torch.where(heard, plan.reach / plan.depth, 0).split([bundle.atom.parts for bundle in all_together])
         each = steps.expand(len(grads)).unbind()
-        for parameter, grad, atom, group, size, step in zip(
-            plan.parameters, grads, plan.atoms, plan.own, sizes, each, strict=True
-        ):
-            state, mine, slope = self.state[parameter], local(parameter), local(grad)
+        for bundle, size in zip(all_together, sizes, strict=True):
+            first, parameters = bundle.where.start, plan.parameters[bundle.where]
+            group, step = plan.own[first], each[first]
+            momenta, directions, averages = self._held(parameters, "momentum", "direction", "average")
+            weights = [local(parameter) for parameter in parameters]
+            slope, momentum = together([local(grad) for grad in grads[bundle.where]]), together(momenta)
             sign = -1.0 if group["maximize"] else 1.0
-            step, wanted, trusted = (value.to(mine.device) for value in (step, share, factor))
-            keep: float | Tensor = MOMENTUM
+            step, wanted, trusted = (value.to(slope.device) for value in (step, share, factor))
+            take: float | Tensor = 1 - MOMENTUM
             if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
-                slope, keep = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 1, MOMENTUM)
-            ahead = _look_ahead(local(state["momentum"]), slope, sign * trusted, keep)
-            turned = self._direction(ahead, parameter, atom, size.to(mine.device))
-            local(state["direction"]).copy_(turned)
+                slope, take = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 0, 1 - MOMENTUM)
+            ahead = _look_ahead(momentum, slope, sign * trusted, take)
+            if len(momenta) > 1:
+                apart(momentum, momenta)
+            turned = self._direction(ahead, parameters, bundle.atom, size.to(slope.device))
+            apart(turned, directions)
             slopes.append(_dot(turned, slope) * sign)
             if group["weight_decay"]:
-                mine.mul_(1 - step * group["weight_decay"] * atom.weight / plan.depth)
-            mine.addcmul_(turned.to(mine.dtype), -step.to(mine.dtype))
-            local(state["average"]).lerp_(mine.to(state["average"].dtype), torch.where(step == 0, 0, wanted))
+                shrink = 1 - step * group["weight_decay"] * plan.atoms[first].weight / plan.depth
+                torch._foreach_mul_(weights, shrink.to(slope.dtype))
+            dtype = weights[0].dtype
+            steps_each = [-step.to(dtype)] * len(weights)
+            torch._foreach_addcmul_(weights, list(turned.to(dtype).unbind()), steps_each)
+            moved = torch.where(step == 0, 0, wanted).to(averages[0].dtype)
+            torch._foreach_lerp_(averages, [w.to(moved.dtype) for w in weights], [moved] * len(weights))
         return added_up(slopes, plan)
 
-    def _direction(self, ahead: Tensor, parameter: Tensor, atom: Atom, size: Tensor) -> Tensor:
-        """What is here of a tensor's direction: every part at operator norm `size`."""
-        state, place = self.state[parameter], slice_of(parameter)
-        full = gathered(ahead, parameter)
+    def _direction(self, ahead: Tensor, parameters: list[Tensor], atom: Atom, size: Tensor) -> Tensor:
+        """What is here of the directions of stacked tensors: every part at operator norm `size`."""
+        first, place = parameters[0], slice_of(parameters[0])
+        state = self.state[first]
+        full = ahead if place is None else gathered(ahead[0], first).unsqueeze(0)
         turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
         if vector is not None:
             state["vector"] = vector
         atom.cut(turned).mul_(atom.spread(size))
-        return turned if place is None else turned.narrow(place.dim, place.offset, place.count)
+        return turned if place is None else turned.narrow(place.dim + 1, place.offset, place.count)
 
     def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """How fast the batch's loss falls along the last step's direction."""
-        slopes = [
-            _dot(local(self.state[p]["direction"]), local(grad)) * (-1.0 if group["maximize"] else 1.0)
-            for p, grad, group in zip(plan.parameters, grads, plan.own, strict=True)
-        ]
+        slopes = []
+        for bundle in self._bundles(plan):
+            (directions,) = self._held(plan.parameters[bundle.where], "direction")
+            fresh = _dot(together(directions), together([local(grad) for grad in grads[bundle.where]]))
+            slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
         return added_up(slopes, plan)
+
+    def _bundles(self, plan: Plan) -> list[Bundle]:
+        if "bundles" not in plan.kept:
+            # power iterations go on from a vector that each tensor keeps for itself, and slices are summed by tensor
+            alone = self._geometry == "operator" or any(is_sharded(parameter) for parameter in plan.parameters)
+            plan.kept["bundles"] = bundles(plan, alone)
+        found: list[Bundle] = plan.kept["bundles"]
+        return found
+
+    def _held(self, parameters: list[Tensor], *names: str) -> list[list[Tensor]]:
+        """What is here of the parameters' states, by name."""
+        return [[local(self.state[parameter][name]) for parameter in parameters] for name in names]
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -204,7 +228,7 @@ class StochasticAGD(AGD):
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
-        for parameter in plan.parameters:
+        for parameter in plan.parameters if "room" not in plan.kept else ():
             state = self.state[parameter]
             half = HALF.get(parameter.dtype, torch.bfloat16)
             types = {"momentum": half, "direction": half, "average": accumulation_dtype(parameter.dtype)}
@@ -214,6 +238,7 @@ class StochasticAGD(AGD):
                     state[name] = held.copy_(parameter) if name == "average" else held
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
+        plan.kept["room"] = True
         saved = self.param_groups[0].get("memory")
         vector = torch.zeros(len(MEMORY)) if saved is None else saved
         return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
@@ -224,12 +249,14 @@ class StochasticAGD(AGD):
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
 
 
-def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, keep: float | Tensor) -> Tensor:
+def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Tensor) -> Tensor:
     """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
-    fresh = grad.to(accumulation_dtype(grad.dtype)) * (factor * (1 - MOMENTUM))
-    ahead = fresh + keep * momentum if isinstance(keep, Tensor) else torch.add(fresh, momentum, alpha=keep)
+    dtype = accumulation_dtype(grad.dtype)
+    fresh = grad.to(dtype) * factor
+    # two types in one operation would be far slower
+    ahead = momentum.to(dtype).lerp_(fresh, take)
     momentum.copy_(ahead)
-    return ahead.mul_(keep).add_(fresh)
+    return ahead.lerp_(fresh, take)
 
 
 def _dot(direction: Tensor, grad: Tensor) -> Tensor:
