@@ -19,15 +19,16 @@ Smaller singular values come out smaller in proportion. `benchmarks/polar.py` pr
 import torch
 from torch import Tensor
 
-__all__ = ["STEPS", "polar"]
+__all__ = ["FIRST", "STEPS", "THEN", "polar"]
 
 STEPS = 4
-_FIRST = {
+# a, b and c of the first step, by the number of steps, and of the steps that follow: the last ones, so many as are left
+FIRST = {
     3: (7.859818, -22.699912, 16.714472),
     4: (8.350735, -24.635874, 18.253652),
     5: (8.475306, -25.127733, 18.644915),
 }
-_THEN = (
+THEN = (
     (4.191122, -3.114458, 0.581263),
     (3.992759, -2.975826, 0.565457),
     (3.365907, -2.523794, 0.514049),
@@ -51,7 +52,7 @@ def polar(matrices: Tensor, steps: int = STEPS, *, out: Tensor | None = None) ->
     out = torch.empty_like(matrices) if out is None else out
     tall = matrices.shape[-2] > matrices.shape[-1]
     each = max(1, ROOM // max(1, matrices[0].numel())) if matrices.device.type == "cpu" and len(matrices) else -1
-    chosen = [_FIRST[steps], *_THEN[5 - steps :]]
+    chosen = [FIRST[steps], *THEN[5 - steps :]]
     for some, into in zip(matrices.split(each), out.split(each), strict=True) if each > 0 else [(matrices, out)]:
         # the smaller side is squared
         x = some.mT if tall else some

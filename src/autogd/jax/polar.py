@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from autogd.geometry.polar import _FIRST, _THEN, STEPS
+from autogd.geometry.polar import FIRST, STEPS, THEN
 from autogd.jax.parts import smallest
 
 __all__ = ["polar"]
@@ -24,7 +24,7 @@ def polar(batch: jax.Array) -> jax.Array:
         gram = x @ x.mT
         # the 8-norm of the singular values; a zero matrix stays zero
         x = x / jnp.maximum(_norms(gram @ gram) ** 0.25, smallest(x.dtype))
-        for a, b, c in (_FIRST[STEPS], *_THEN[5 - STEPS :]):
+        for a, b, c in (FIRST[STEPS], *THEN[5 - STEPS :]):
             gram = x @ x.mT
             x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x
