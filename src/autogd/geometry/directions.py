@@ -38,11 +38,11 @@ def check_geometry(name: str) -> Geometry:
 
 
 def unit_direction(
-    tensor: Tensor, atom: Atom, geometry: Geometry, vector: Tensor | None = None
+    tensor: Tensor, atom: Atom, geometry: Geometry, vector: Tensor | None = None, *, overwrite: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """The tensor with every part at operator norm one, and the vector to start the next power iteration from.
 
-    A part that is zero stays zero.
+    A part that is zero stays zero. With `overwrite` the tensor's own memory may be used for the result.
 
     >>> from autogd.geometry.atoms import matrix
     >>> weight = torch.diag(torch.tensor([4.0, 1.0]))
@@ -50,12 +50,15 @@ def unit_direction(
     tensor([[1.0000, 0.0000],
             [0.0000, 0.2500]])
     """
-    x = tensor.to(accumulation_dtype(tensor.dtype))
+    x = tensor.to(accumulation_dtype(tensor.dtype), copy=not overwrite)
     if atom.fan_in == 1 or atom.fan_out == 1 or geometry == "frobenius":
         return _divided(x, frobenius(x, atom), atom), None
     parts = atom.matrices(x)
     if geometry == "spectral":
-        return atom.join(polar(parts)).reshape(x.shape), None
+        polar(parts, out=parts)
+        if parts.data_ptr() != x.data_ptr():  # a copy: what follows is faster where the tensor lies as it did
+            atom.cut(x).copy_(atom.join(parts))
+        return x, None
     norms, vector = largest(parts, vector)
     return _divided(x, norms, atom), vector
 
@@ -87,5 +90,5 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def _divided(x: Tensor, norms: Tensor, atom: Atom) -> Tensor:
-    factors = torch.where(norms > 0, 1 / norms, 0)
-    return (atom.cut(x) * atom.spread(factors)).reshape(x.shape)
+    atom.cut(x).mul_(atom.spread(torch.where(norms > 0, 1 / norms, 0)))
+    return x

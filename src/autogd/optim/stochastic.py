@@ -168,7 +168,7 @@ class StochasticAGD(AGD):
         first, place = parameters[0], slice_of(parameters[0])
         state = self.state[first]
         full = ahead if place is None else gathered(ahead[0], first).unsqueeze(0)
-        turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"))
+        turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"), overwrite=True)
         if vector is not None:
             state["vector"] = vector
         atom.cut(turned).mul_(atom.spread(size))
