@@ -82,9 +82,25 @@ def test_a_first_step_far_too_short_is_found_out_in_a_few_steps_and_once_only():
     best = math.log((1 + math.sqrt(1 + 4 * G / c)) / 2)
     assert max(rates[:10]) > best / 4
     assert max(rates) < 1.5 * best
-    # later the batches' slopes fall only by a tenth, and the rate rises by no more than that
+    # from then on u grows by a tenth at most, however little of the slope is used
     memory = next_rate({**memory, "rate": torch.tensor(1e-3).double()}, memory["last_same"] * 0.99)
     assert float(reach_of(memory["rate"])) <= 1.11e-3
+
+
+@pytest.mark.parametrize("lr", [0.0, 0.01])
+def test_a_warm_up_is_not_taken_for_a_step_that_was_too_short(lr):
+    torch.manual_seed(0)
+    model = initialise_(FCN(4, 16, 8, 2))
+    optimiser = StochasticAGD(model)
+    x, y = torch.randn(32, 8), torch.randn(32, 2)
+    rates = []
+    for _ in range(6):
+        optimiser.param_groups[0]["lr"] = lr
+        optimiser.zero_grad()
+        square_loss(model(x), y).backward()
+        optimiser.step()
+        rates.append(float(optimiser.learning_rate))
+    assert max(rates) < rates[0] * 1.1**6
 
 
 def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, depth=4, width=64, before_epoch=None):

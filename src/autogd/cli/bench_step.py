@@ -96,7 +96,7 @@ def _cost(options: Options, names: Sequence[str], device: torch.device) -> int:
 def _share(options: Options, names: Sequence[str], device: torch.device) -> int:
     with _progress(options) as progress:
         task = progress.add_task("steps", total=len(NETWORKS) * options.rounds)
-        turn = (list(NETWORKS), [*names, REFERENCE], options.rounds, device, options.batch or None)
+        turn = (list(NETWORKS), list(dict.fromkeys([*names, REFERENCE])), options.rounds, device, options.batch or None)
         rows = list(shares(*turn, tick=lambda: progress.advance(task)))
     heads = ("network", "batch", "optimiser", "forward + backward, ms", "step, ms", "share")
     table = _table(options, device, "a step beside forward and backward", *heads)

@@ -58,12 +58,32 @@ def divided(weight: Tensor, by: float) -> Atom:
     return replace(atom, scale=atom.scale * by)
 
 
+def _t5_query(weight: Tensor, module: Any) -> Atom:
+    """T5's attention has no 1/√d: the query makes up for it."""
+    return divided(weight, module.key_value_proj_dim**-0.5)
+
+
 def _t5_head(weight: Tensor, module: Any) -> Atom:
     """T5 divides what enters its output matrix by √d, where that is tied to the embedding."""
     config = module.config
     scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     return divided(weight, math.sqrt(config.d_model) if scaled else 1.0)
 
+
+def _t5(package: str, *names: str) -> list[str]:
+    return [f"transformers.models.{package}.modeling_{package}.{name}" for name in names]
+
+
+_T5_ATTENTIONS = [
+    *_t5("t5", "T5Attention"), *_t5("mt5", "MT5Attention"), *_t5("umt5", "UMT5Attention"),
+    *_t5("longt5", "LongT5Attention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"),
+    *_t5("switch_transformers", "SwitchTransformersAttention"),
+]  # fmt: skip
+_T5_HEADS = [  # mT5 does not scale
+    *_t5("t5", "T5ForConditionalGeneration"), *_t5("umt5", "UMT5ForConditionalGeneration"),
+    *_t5("longt5", "LongT5ForConditionalGeneration"),
+    *_t5("switch_transformers", "SwitchTransformersForConditionalGeneration"),
+]  # fmt: skip
 
 OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.pytorch_utils.Conv1D": {"weight": partial(matrix, transposed=True), "bias": bias},
@@ -83,10 +103,7 @@ OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.models.swin.modeling_swin.SwinRelativePositionBias": {"relative_position_bias_table": token},
     # the logarithms of each channel's rates: numbers, not a map
     "transformers.models.mamba.modeling_mamba.MambaMixer": {"A_log": partial(gain, start="as it is")},
-    # its attention has no 1/√d: the query makes up for it
-    "transformers.models.t5.modeling_t5.T5Attention": {
-        "q.weight": lambda w, m: divided(w, getattr(m, "key_value_proj_dim", 1) ** -0.5),
-    },
-    "transformers.models.t5.modeling_t5.T5ForConditionalGeneration": {"lm_head.weight": _t5_head},
+    **{name: {"q.weight": _t5_query} for name in _T5_ATTENTIONS},
+    **{name: {"lm_head.weight": _t5_head} for name in _T5_HEADS},
     "peft.tuners.lora.layer.LoraLayer": {"lora_A.*.weight": lora_in, "lora_B.*.weight": lora_out},
 }

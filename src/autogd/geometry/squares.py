@@ -42,6 +42,8 @@ def squares(grad: Tensor, atom: Atom) -> Tensor:
     if atom.parts == 1 and grad.is_contiguous() and piecewise(grad):
         return squares_of_runs([grad], dtype)
     cut = atom.cut(grad)
+    if not atom.inner:  # numbers, each a part of its own
+        return cut.to(dtype).square().flatten()
     lie = runs(cut, atom) if grad.device.type == "cpu" and atom.parts > 1 else None
     if lie is None or not lie.rest:
         return torch.linalg.vector_norm(cut, dim=atom.inner, dtype=dtype).square().flatten()

@@ -55,7 +55,7 @@ def next_rate(memory: Memory, fresh: jax.Array) -> Memory:
     G = slope + c * taken
     used = (fresh < (1 - 1 / OPENING) * memory["last_same"]) | (memory["rate"] > 1)
     new["found"] = jnp.where(used, 1, memory["found"])
-    longest = jnp.where(new["found"] > 0, LENGTHEN, OPENING) * u
+    longest = jnp.where(new["found"] > 0, LENGTHEN * u, OPENING * u)
     wanted = jnp.clip(jnp.nan_to_num(G / c, nan=0.0, posinf=jnp.inf), SHORTEN * u, longest)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = jnp.where(fresh < -limit, SHORTEN * u, wanted)

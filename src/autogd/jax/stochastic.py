@@ -80,6 +80,8 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         memory["rate"] = jnp.where(first, learning_rate(G), memory["rate"])
         rate = jnp.where(finite, memory["rate"], 0)
         step = rate * gain
+        if gain < 1:  # of a step that was shortened, a slope that is left over says nothing of η
+            memory["found"] = jnp.ones_like(memory["found"])
         memory["steps"] = memory["steps"] + (finite & (G > 0))
         share = jnp.where(step == 0, 0, averaging_share(memory["steps"]))
         keep = jnp.where(finite, MOMENTUM, 1)

@@ -24,7 +24,7 @@ __all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
 # the rule would conclude to far shorter ones, and from longer to ever longer ones.
 MEMORY = ("rate", "fresh", "same", "reach", "weight", "steps", "last_same", "typical", "found")
 SMOOTHING = 0.9  # slopes are means over about the last ten steps, as the momentum is
-# One noisy measurement may halve the next step's u or lengthen it by a tenth; so η never becomes zero for good.
+# Once η is found, one measurement may halve the next step's u or lengthen it by a tenth; so η never is zero for good.
 SHORTEN, LENGTHEN = 0.5, 1.1
 # The first η may be far too small, where weights are. A step that leaves more than 7/8 of its slope could have been 8
 # times as long, says the bound: so is the next. This ends for good with the first that does not, or with an η over one.
@@ -76,7 +76,7 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     G = slope + c * taken
     used = (fresh < (1 - 1 / OPENING) * memory["last_same"]) | (memory["rate"] > 1)
     new["found"] = torch.where(used, 1, memory["found"])
-    longest = torch.where(new["found"] > 0, LENGTHEN, OPENING) * u
+    longest = torch.where(new["found"] > 0, LENGTHEN * u, OPENING * u)
     wanted = torch.nan_to_num(G / c, nan=0.0, posinf=torch.inf).clamp(min=SHORTEN * u, max=longest)
     # a step that did far more harm than steps do good is answered at once, whatever the mean says
     wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)

@@ -75,6 +75,7 @@ class StochasticAGD(AGD):
     ) -> None:
         self._lent = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
         super().__init__(
             params,
             gain=gain,
@@ -110,7 +111,10 @@ class StochasticAGD(AGD):
         memory["rate"] = torch.where(first, self.majorisation.learning_rate(G), memory["rate"])
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
-        steps = torch.where(finite, memory["rate"], 0) * multipliers.to(plan.reach.device)
+        multipliers = multipliers.to(plan.reach.device)
+        steps = torch.where(finite, memory["rate"], 0) * multipliers
+        # of a step that was shortened, a slope that is left over says nothing of η
+        memory["found"] = torch.where(multipliers.min() < 1, 1, memory["found"])
         # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
         memory["steps"] = memory["steps"] + (finite & (G > 0))
         last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
@@ -146,7 +150,8 @@ class StochasticAGD(AGD):
             step, wanted, trusted = (value.to(slope.device) for value in (step, share, factor))
             take: float | Tensor = 1 - MOMENTUM
             if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
-                slope, take = torch.where(trusted == 0, 0, slope), torch.where(trusted == 0, 0, 1 - MOMENTUM)
+                slope = torch.where(trusted == 0, 0, slope)
+                take = torch.where(trusted == 0, 0, 1 - MOMENTUM).to(accumulation_dtype(slope.dtype))
             ahead = _look_ahead(momentum, slope, sign * trusted, take)
             if len(momenta) > 1:
                 apart(momentum, momenta)
@@ -155,7 +160,8 @@ class StochasticAGD(AGD):
             slopes.append(_dot(turned, slope) * sign)
             if group["weight_decay"]:
                 shrink = 1 - step * group["weight_decay"] * plan.atoms[first].weight / plan.depth
-                torch._foreach_mul_(weights, shrink.to(slope.dtype))
+                for weight in weights:  # each by itself: a factor in half precision would be too coarse
+                    weight.mul_(shrink)
             dtype = weights[0].dtype
             steps_each = [-step.to(dtype)] * len(weights)
             torch._foreach_addcmul_(weights, list(turned.to(dtype).unbind()), steps_each)
@@ -228,7 +234,9 @@ class StochasticAGD(AGD):
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
-        for parameter in plan.parameters if "room" not in plan.kept else ():
+        # a state's type or place changes only with another plan, or when somebody else puts one there
+        ready = self._ready is plan and "average" in self.state[plan.parameters[0]]
+        for parameter in () if ready else plan.parameters:
             state = self.state[parameter]
             half = HALF.get(parameter.dtype, torch.bfloat16)
             types = {"momentum": half, "direction": half, "average": accumulation_dtype(parameter.dtype)}
@@ -238,7 +246,7 @@ class StochasticAGD(AGD):
                     state[name] = held.copy_(parameter) if name == "average" else held
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
-        plan.kept["room"] = True
+        self._ready = plan
         saved = self.param_groups[0].get("memory")
         vector = torch.zeros(len(MEMORY)) if saved is None else saved
         return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
@@ -246,6 +254,7 @@ class StochasticAGD(AGD):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._lent = False
+        self._ready = None
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
 
 
@@ -254,7 +263,7 @@ def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Te
     dtype = accumulation_dtype(grad.dtype)
     fresh = grad.to(dtype) * factor
     # two types in one operation would be far slower
-    ahead = momentum.to(dtype).lerp_(fresh, take)
+    ahead = momentum.to(dtype, copy=True).lerp_(fresh, take)
     momentum.copy_(ahead)
     return ahead.lerp_(fresh, take)
 

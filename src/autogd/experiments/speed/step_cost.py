@@ -12,7 +12,7 @@ from autogd import baselines
 from autogd.experiments.speed.clock import best_times
 from autogd.experiments.speed.memory import peak_bytes, steady_bytes
 from autogd.experiments.speed.tensors import SETS
-from autogd.optim import AGD
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["CONTENDERS", "REFERENCE", "Cost", "costs", "stepping", "with_gradients"]
 
@@ -25,6 +25,7 @@ CONTENDERS: dict[str, Callable[[nn.Module], Any]] = {
     "agd": AGD,
     "agd-readable": lambda model: AGD(model, foreach=False),
     "agd-decay": lambda model: AGD(model, weight_decay=0.01),
+    "agd-stochastic-frobenius": lambda model: StochasticAGD(model, geometry="frobenius"),
     **{name: partial(baselines.build, name) for name in baselines.OPTIMISERS if name != "agd"},
     REFERENCE: lambda model: torch.optim.Adam(model.parameters(), fused=True),
     "sgd-fused": lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, fused=True),
