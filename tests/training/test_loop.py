@@ -102,7 +102,8 @@ def test_accumulated_pieces_give_the_step_of_the_whole_batch(small):
             take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
         weights.append([p.detach().clone() for p in setup.model.parameters()])
     for one, four in zip(*weights, strict=True):
-        torch.testing.assert_close(one, four, rtol=1e-12, atol=1e-14)
+        # the momentum is held in float32, where a last digit may fall to either side
+        torch.testing.assert_close(one, four, rtol=1e-6, atol=1e-9)
 
 
 def test_agd_starts_at_prescription_1_and_its_rivals_as_torch_draws_them(small):
