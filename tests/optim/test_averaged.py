@@ -8,7 +8,7 @@ import torch
 from autogd import StochasticAGD, initialise_
 from autogd.losses import square_loss
 from autogd.models import FCN
-from autogd.optim.measured import AVERAGING
+from autogd.optim.averaging import AVERAGING
 
 
 def network(dtype=torch.float32):

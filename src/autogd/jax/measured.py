@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from autogd.jax.parts import smallest
 from autogd.jax.theorem import learning_rate
-from autogd.optim.measured import AVERAGING, LENGTHEN, OPENING, OUTLIER, SHORTEN, SMOOTHING
+from autogd.optim.averaging import AVERAGING
+from autogd.optim.measured import LENGTHEN, OPENING, OUTLIER, SHORTEN, SMOOTHING
 
 __all__ = ["averaging_share", "next_rate", "reach_of", "trust"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autogd.optim.majorisation import ExponentialMajorisation
 
-__all__ = ["MEMORY", "averaging_share", "next_rate", "reach_of", "trust"]
+__all__ = ["MEMORY", "next_rate", "reach_of", "trust"]
 
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
 # that fresh batches saw, of the slope that the steps' own batches saw, and of u; the number of steps; the last step's
@@ -30,8 +30,6 @@ SHORTEN, LENGTHEN = 0.5, 1.1
 # times as long, says the bound: so is the next. This ends for good with the first that does not, or with an η over one.
 OPENING = 8.0
 OUTLIER = 2.0  # a batch counts for at most this many typical ones
-# Weights from step s count in the average as s³: it spans the last quarter of the run, however long that is.
-AVERAGING = 3
 
 
 def reach_of(rate: Tensor) -> Tensor:
@@ -41,15 +39,6 @@ def reach_of(rate: Tensor) -> Tensor:
     0.0
     """
     return torch.expm1(rate) * torch.exp(rate)
-
-
-def averaging_share(steps: Tensor) -> Tensor:
-    """The share of the weights after that many steps in their average.
-
-    >>> [round(float(averaging_share(torch.tensor(t))), 3) for t in (1.0, 10.0, 100.0)]
-    [1.0, 0.308, 0.039]
-    """
-    return (AVERAGING + 1) / (steps + AVERAGING)
 
 
 def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:

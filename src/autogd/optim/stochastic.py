@@ -12,8 +12,9 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import unit_direction
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.agd import AGD
+from autogd.optim.averaging import averaging_share, exchanged
 from autogd.optim.bundles import Bundle, apart, bundles, together
-from autogd.optim.measured import MEMORY, averaging_share, next_rate, trust
+from autogd.optim.measured import MEMORY, next_rate, trust
 from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
 from autogd.optim.sharded import added_up, gathered, is_sharded, local, slice_of
@@ -209,28 +210,13 @@ class StochasticAGD(AGD):
         """
         if self._lent:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
-        kept = {p: local(p).detach().clone() for p, state in self.state.items() if "average" in state}
+        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
         self._lent = True
         try:
-            with torch.no_grad():
-                for parameter in kept:
-                    local(parameter).copy_(local(self.state[parameter]["average"]))
-            self._reshard()
-            yield
+            with exchanged(averages, [module for ref in self._modules if (module := ref()) is not None]):
+                yield
         finally:
-            self._reshard()
-            with torch.no_grad():
-                for parameter, trained in kept.items():
-                    local(parameter).copy_(trained)
             self._lent = False
-
-    def _reshard(self) -> None:
-        """Free what FSDP2 has gathered: it would be used again, and holds what the weights were before."""
-        for reference in self._modules:
-            module = reference()
-            for each in module.modules() if module is not None else ():
-                if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, told without importing its package
-                    each.reshard()  # type: ignore[operator]
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
