@@ -11,7 +11,10 @@ import autogd.theory
 
 DOCS = Path(__file__).parents[2] / "docs"
 THEORY = [module.name for module in pkgutil.walk_packages(autogd.theory.__path__, "autogd.theory.")]
-OTHERS = ("autogd", "autogd.optim", "autogd.optim.measured", "autogd.geometry", "autogd.geometry.directions")
+OTHERS = (
+    "autogd", "autogd.optim", "autogd.optim.measured", "autogd.optim.averaging",
+    "autogd.geometry", "autogd.geometry.directions",
+)  # fmt: skip
 MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 
 
