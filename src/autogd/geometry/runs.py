@@ -40,9 +40,8 @@ class Runs:
         """One number a part, to multiply the table: blocks × 1 × run."""
         if not self.rest:
             return values.view(-1, 1, 1)
-        each = values.view([1 if i in atom.inner else n for i, n in enumerate(atom.shape)])
         whole = [1 if i in atom.inner and i not in self.rest else n for i, n in enumerate(atom.shape)]
-        return each.expand(whole).permute(self.order).reshape(self.blocks, 1, -1)
+        return atom.spread(values).expand(whole).permute(self.order).reshape(self.blocks, 1, -1)
 
     def fold(self, table: Tensor, atom: Atom) -> Tensor:
         """From blocks × some rows × run, the sum within every part."""

@@ -1,0 +1,85 @@
+"""What stands behind the figures of docs/speed.md: two passes compiled, and small tensors together or one by one.
+
+Run: python benchmarks/passes.py [mlp|resnet18]
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from autogd import AGD, StochasticAGD
+from autogd.experiments.speed.step_cost import with_gradients
+from autogd.experiments.speed.tensors import SETS
+from autogd.models import GPT
+from autogd.optim import bundles
+
+CPU = torch.device("cpu")
+
+
+def best(calls: dict[str, Callable[[], object]], rounds: int = 20) -> dict[str, float]:
+    """The least milliseconds of each, all taking turns."""
+    found = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            found[name] = min(found[name], 1e3 * (time.perf_counter() - begin))
+    return found
+
+
+@torch.no_grad()
+def compiled(name: str) -> None:
+    """AGD's two passes as they are, and all of each in one graph of inductor's."""
+    model = with_gradients(SETS[name](), CPU)
+    optimiser = AGD(model)
+    optimiser.step()
+    plan = optimiser._plan()
+    assert plan is not None
+    path, grads, factors = plan.kept["path"], [p.grad for p in plan.parameters], torch.full_like(plan.reach, 1e-9)
+
+    def norms(grads: list[Tensor]) -> Tensor:
+        squares = (atom.cut(grad).square() for grad, atom in zip(grads, plan.atoms, strict=True))
+        return torch.cat([s.sum(atom.inner).flatten() for s, atom in zip(squares, plan.atoms, strict=True)]).sqrt()
+
+    def update(grads: list[Tensor], factors: Tensor) -> None:
+        for weight, grad, atom, c in zip(plan.parameters, grads, plan.atoms, factors.split(plan.sizes), strict=True):
+            atom.cut(weight).add_(atom.cut(grad) * atom.spread(c))
+
+    fast_norms, fast_update = (torch.compile(f, fullgraph=True, dynamic=False) for f in (norms, update))
+    begin = time.perf_counter()
+    torch.testing.assert_close(fast_norms(grads), path.measure(grads, plan))
+    fast_update(grads, factors)
+    print(f"{name}: compiled in {time.perf_counter() - begin:.0f} s")
+    calls = {
+        "norms": lambda: path.measure(grads, plan),
+        "norms, inductor": lambda: fast_norms(grads),
+        "update": lambda: path.apply(grads, factors, plan),
+        "update, inductor": lambda: fast_update(grads, factors),
+    }
+    print("  " + ", ".join(f"{what}: {ms:.2f} ms" for what, ms in best(calls).items()))
+
+
+def together() -> None:
+    """StochasticAGD where tensors of one shape go together, and where each goes by itself."""
+    room = bundles.ROOM
+    for name, model in {
+        "1,000 tiny tensors": SETS["tiny"](),
+        "GPT of width 96": GPT(65, 64, depth=3, width=96),
+    }.items():
+        with_gradients(model, CPU)
+        steps: dict[str, Callable[[], object]] = {}
+        for how, bundles.ROOM in (("together", room), ("alone", 0)):
+            optimiser = StochasticAGD(model)
+            optimiser.step()  # which go together is worked out here
+            steps[how] = optimiser.step
+        print(f"{name}: " + ", ".join(f"{how} {ms:.1f} ms" for how, ms in best(steps, 8).items()))
+    bundles.ROOM = room
+
+
+if __name__ == "__main__":
+    together()
+    for name in sys.argv[1:] or ["mlp", "resnet18"]:
+        compiled(name)
