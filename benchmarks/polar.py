@@ -57,6 +57,10 @@ def main() -> None:
             cells = "".join(f"{error:20.3f}" for error in errors)
             cells += f"{1e3 * best[steps]:9.2f} {best[steps] / best[0]:16.1f}"
             print(f"{f'{batch}x{rows}x{columns}':>16} {scale:6.2f} {steps:6}{cells}")
+        # as an accelerator has it; a processor without bfloat16 units takes far longer, so no time is given
+        errors = [worst(polar(matrices, products=torch.bfloat16), matrices, values, floor) for floor in FLOORS]
+        cells = "".join(f"{error:20.3f}" for error in errors)
+        print(f"{f'{batch}x{rows}x{columns}':>16} {scale:6.2f}  bfl16{cells}")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from autogd.geometry.norms import polar
+from autogd.geometry.polar import _products, polar
 
 REACH = {3: 63, 4: 265, 5: 1128}
 
 
-def spectrum(values, rows, columns, batch=1):
-    generator = torch.Generator().manual_seed(0)
+def spectrum(values, rows, columns, batch=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
     rank = len(values)
     left = torch.linalg.qr(torch.randn(batch, rows, rank, dtype=torch.float64, generator=generator))[0]
     right = torch.linalg.qr(torch.randn(batch, columns, rank, dtype=torch.float64, generator=generator))[0]
@@ -53,3 +53,32 @@ def test_zero_stays_zero_and_huge_and_tiny_matrices_do_no_harm():
     assert torch.equal(got[0], torch.zeros(4, 6))
     assert torch.isfinite(got).all()
     assert (got[1:] - torch.eye(4, 6)).abs().max() < 0.145
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", [(48, 48), (96, 96), (48, 200), (200, 48)])
+def test_products_in_bfloat16_leave_singular_values_near_one(shape, seed):
+    values = torch.logspace(0, -3, 48, dtype=torch.float64)
+    matrices, left, right = spectrum(values, *shape, seed=seed)
+    rounded = polar(1e-6 * matrices.float(), products=torch.bfloat16)
+    assert rounded.dtype == torch.float32
+    got = (left.mT @ rounded.double() @ right).diagonal(dim1=-2, dim2=-1)[0]
+    assert (got[values > 1 / 50] - 1).abs().max() < 0.15
+    assert (got[values > 1 / 200] - 1).abs().max() < 0.26
+    assert torch.linalg.matrix_norm(rounded, 2).max() < 1.16
+
+
+def test_a_random_matrix_does_not_grow_in_bfloat16():
+    # the unrounded coefficients take this one to 2.6: their values between the peaks drown in rounding
+    torch.manual_seed(0)
+    assert torch.linalg.matrix_norm(polar(torch.randn(4, 128, 128), products=torch.bfloat16), 2).max() < 1.2
+    zero = polar(torch.zeros(1, 8, 8), products=torch.bfloat16)
+    assert torch.equal(zero, torch.zeros(1, 8, 8))
+
+
+def test_float32_on_an_accelerator_is_multiplied_in_bfloat16():
+    for dtype, expected in ((torch.float32, torch.bfloat16), (torch.float64, torch.float64)):
+        assert _products(torch.empty(1, 4, 4, dtype=dtype, device="meta")) == expected
+        assert _products(torch.empty(1, 4, 4, dtype=dtype)) == dtype
+    # and the whole of it runs where there is no CPU to fall back to
+    assert polar(torch.empty(2, 64, 200, device="meta")).shape == (2, 64, 200)
