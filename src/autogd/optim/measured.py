@@ -7,7 +7,8 @@ Along a direction of unit size, write the majorisation with a constant of its ow
 whose minimiser is η = log((1 + √(1 + 4G/c))/2). After a step of size η along a direction, its slope that is left is
 G − c·u(η) with u(η) = (e^η − 1)e^η; a fresh batch measures that as S. So G = S + c·u, and c is what a step took away of
 the slope that its own batch saw. The noise of the batch inflates that slope, and so c; but c only sets how fast η
-follows S, not where it settles, which is at S = 0: the step that uses up the slope it was taken for.
+follows S, not where it settles, which is at S = 0: the step that uses up the slope it was taken for. Whoever wants c
+without the noise has the same batch evaluated again: `StochasticAGD.step_and_measure`.
 """
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from autogd.optim.majorisation import ExponentialMajorisation
 
-__all__ = ["MEMORY", "next_rate", "reach_of", "trust"]
+__all__ = ["MEMORY", "next_rate", "reach_of", "renewed", "trust"]
 
 # The scalars that the rule carries from step to step, as one vector: η; sums that `weight` makes means of, of the slope
 # that fresh batches saw, of the slope that the steps' own batches saw, and of u; the number of steps; the last step's
@@ -41,8 +42,13 @@ def reach_of(rate: Tensor) -> Tensor:
     return torch.expm1(rate) * torch.exp(rate)
 
 
-def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
+def next_rate(memory: dict[str, Tensor], fresh: Tensor, constant: Tensor | None = None) -> dict[str, Tensor]:
     """The memory after a fresh batch's slope along the last step's direction, with the η for the next.
+
+    Args:
+        memory: the scalars before.
+        fresh: the slope that is left.
+        constant: c, where it was measured otherwise; nan where it was not.
 
     >>> zero, one = torch.zeros(()), torch.ones(())
     >>> start = {name: zero for name in MEMORY} | {"rate": one, "last_same": one}
@@ -61,7 +67,10 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     new["reach"] = keep * memory["reach"] + take * u
     slope, same, taken = (new[name] / new["weight"] for name in ("fresh", "same", "reach"))
     # what a step removed of the slope, for each unit of u
-    c = ((same - slope) / taken).clamp(min=torch.finfo(taken.dtype).tiny)
+    c = (same - slope) / taken
+    if constant is not None:
+        c = torch.where(constant.isnan(), c, constant)
+    c = c.clamp(min=torch.finfo(taken.dtype).tiny)
     G = slope + c * taken
     used = (fresh < (1 - 1 / OPENING) * memory["last_same"]) | (memory["rate"] > 1)
     new["found"] = torch.where(used, 1, memory["found"])
@@ -71,6 +80,21 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor) -> dict[str, Tensor]:
     wanted = torch.where(fresh < -limit, SHORTEN * u, wanted)
     new["rate"] = ExponentialMajorisation().learning_rate(wanted)
     return new
+
+
+def renewed(constant: Tensor | None, measured: Tensor) -> Tensor:
+    """The constant after one more measurement of it: a mean over about the last ten, but it rises at once.
+
+    What is not finite is as bad as can be: it shortens the next step, and is not carried on; nan is no constant yet.
+
+    >>> [round(float(renewed(torch.tensor(1.0), torch.tensor(c))), 3) for c in (3.0, 0.5, float("nan"))]
+    [3.0, 0.95, inf]
+    """
+    measured = torch.nan_to_num(measured, nan=torch.inf, posinf=torch.inf)
+    if constant is None:
+        return measured
+    mean = torch.where(constant.isfinite(), torch.lerp(constant, measured, 1 - SMOOTHING), measured)
+    return torch.maximum(measured, mean)
 
 
 def trust(memory: dict[str, Tensor], size: Tensor, finite: Tensor) -> tuple[dict[str, Tensor], Tensor]:
