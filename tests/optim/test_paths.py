@@ -11,7 +11,9 @@ from torch import nn
 from autogd import AGD
 from autogd.geometry.atoms import Atom, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
 from autogd.geometry.norms import frobenius
+from autogd.optim.compile_passes import SOURCE, compile_passes
 from autogd.optim.multi_tensor import MultiTensor
+from autogd.optim.native import Native, library
 from autogd.optim.plan import make_plan
 from autogd.optim.readable import Readable
 
@@ -74,13 +76,19 @@ def viewable(tensor: torch.Tensor, atom: Atom) -> bool:
     return True
 
 
+needs_library = pytest.mark.skipif(library() is None, reason="the passes in C are not compiled here")
+PATHS = {"multi-tensor": MultiTensor, "native": lambda plan: Native(plan, library())}
+
+
+@pytest.mark.parametrize("name", ["multi-tensor", pytest.param("native", marks=needs_library)])
 @pytest.mark.parametrize("threads", [1, 2])
 @given(
     kinds=st.lists(tensors(), min_size=1, max_size=6), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 2**16),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]), masked=st.sampled_from([None, True, False]),
 )  # fmt: skip
-def test_the_multi_tensor_path_equals_the_readable_one(threads, kinds, layout, seed, dtype, masked):
+def test_the_fast_paths_equal_the_readable_one(name, threads, kinds, layout, seed, dtype, masked):
     before = torch.get_num_threads()
+    dtype = torch.float32 if name == "native" else dtype
     torch.manual_seed(seed)
     try:
         torch.set_num_threads(threads)
@@ -94,7 +102,7 @@ def test_the_multi_tensor_path_equals_the_readable_one(threads, kinds, layout, s
         if not all(viewable(grad, atom) for grad, atom in zip(grads, plan.atoms, strict=True)):
             return
         twin = make_plan([(p.clone(), atom, {}) for p, atom, _ in entries])
-        fast, plain = MultiTensor(plan), Readable()
+        fast, plain = PATHS[name](plan), Readable()
         tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
         norms = plain.measure(grads, twin)
         accurate = min(tolerance, 1e-5)  # norms are accumulated in float32 at least
@@ -137,3 +145,77 @@ def test_a_parameter_whose_storage_was_replaced_is_still_the_one_that_moves():
         p.grad = torch.randn_like(p)
     optimiser.step()
     assert not any(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def a_step(**settings):
+    """A network with kernels, biases and gains, after three steps; and its optimiser."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 40, 3), nn.BatchNorm2d(40), nn.Conv2d(40, 48, (3, 2), groups=2), nn.Linear(70, 90)
+    )
+    optimiser = AGD(model, **settings)
+    for _ in range(3):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        optimiser.step()
+    return model, optimiser
+
+
+@needs_library
+def test_the_passes_in_c_are_used_where_they_are_and_repeat_to_the_bit():
+    (model, optimiser), (again, _), (readable, _) = a_step(), a_step(), a_step(foreach=False)
+    assert type(optimiser._plan().kept["path"]) is Native
+    for one, other, plain in zip(model.parameters(), again.parameters(), readable.parameters(), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_without_the_library_torch_s_own_operations_serve(monkeypatch):
+    monkeypatch.setattr("autogd.optim.paths.library", lambda: None)
+    assert type(a_step()[1]._plan().kept["path"]) is MultiTensor
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_go_torch_s_way(dtype):
+    model = nn.Linear(4, 4).to(dtype)
+    optimiser = AGD(model)
+    model.weight.grad = torch.randn_like(model.weight)
+    optimiser.step()
+    assert type(optimiser._plan().kept["path"]) is MultiTensor
+
+
+@needs_library
+def test_a_layout_that_changes_between_steps_is_noticed():
+    models = [nn.Conv2d(8, 8, 3, bias=False) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimisers = [AGD(models[0]), AGD(models[1], foreach=False)]
+    for layout in (torch.contiguous_format, torch.channels_last, torch.contiguous_format):
+        grad = torch.randn(8, 8, 3, 3).to(memory_format=layout)
+        for model, optimiser in zip(models, optimisers, strict=True):
+            model.weight.grad = grad.clone(memory_format=torch.preserve_format)
+            optimiser.step()
+        models[0].to(memory_format=layout)  # the weight's own, one step later
+    torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-5, atol=1e-6)
+
+
+@needs_library
+def test_autograd_knows_that_the_weights_have_changed():
+    model = nn.Linear(4, 4, bias=False)
+    optimiser = AGD(model)
+    kept = (torch.randn(2, 4, requires_grad=True) @ model.weight).sum()
+    model.weight.grad = torch.randn(4, 4)
+    optimiser.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.backward()
+
+
+def test_a_library_of_another_source_is_not_called(tmp_path, monkeypatch):
+    if trouble := compile_passes():
+        pytest.skip(trouble)
+    other = tmp_path / "passes.c"
+    other.write_bytes(SOURCE.read_bytes() + b"/* changed */")
+    monkeypatch.setattr("autogd.optim.compile_passes.SOURCE", other)
+    assert library.__wrapped__() is None
+    monkeypatch.undo()
+    assert library.__wrapped__() is not None

@@ -170,13 +170,15 @@ class AGD(Optimizer):
 
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
-        entries = {p: group for group in self.param_groups for p in group["params"] if p.grad is not None}
-        key = tuple((id(p), p.device, p.dtype, p.grad.layout, _spread(p.grad)) for p in entries)
-        if key not in self._plans and entries:
+        key = tuple(
+            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else _spread(grad))
+            for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
+        )  # fmt: skip
+        if key not in self._plans and key:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
-            planned = [(p, self._atom(p, group), group) for p, group in entries.items()]
-            self._plans[key] = make_plan(planned, self._weights)
+            entries = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
+            self._plans[key] = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
         return self._plans.get(key)
 
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
@@ -242,8 +244,8 @@ _KEPT = (
 
 
 def _spread(grad: Tensor) -> object:
-    """How a DTensor lies over the processes; None for any other tensor."""
-    return None if type(grad) is Tensor else (getattr(grad, "placements", None), getattr(grad, "device_mesh", None))
+    """How a DTensor lies over the processes; nothing for any other tensor."""
+    return getattr(grad, "placements", None), getattr(grad, "device_mesh", None)
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -1,19 +1,21 @@
 """How a step touches the weights: two passes, measure and apply.
 
-There are three ways: one to be read, one to be fast, and one for tensors of which each process holds a slice. All take
-and give one number a part, in the plan's order; the tests hold them equal to rounding.
+There are four ways: one to be read, one to be fast anywhere, one in C for the CPU, and one for tensors of which each
+process holds a slice. All take and give one number a part, in the plan's order; the tests hold them equal to rounding.
 """
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from autogd.optim.multi_tensor import MultiTensor
+from autogd.optim.native import PLAIN, Native, library
 from autogd.optim.plan import Plan
 from autogd.optim.readable import Readable
 from autogd.optim.sharded import Sharded, is_sharded
 
-__all__ = ["MultiTensor", "Path", "Readable", "Sharded", "choose_path"]
+__all__ = ["MultiTensor", "Native", "Path", "Readable", "Sharded", "choose_path"]
 
 
 class Path(Protocol):
@@ -38,4 +40,8 @@ def choose_path(grads: list[Tensor], plan: Plan, foreach: bool | None) -> Path:
         return Sharded(grads, plan)
     if foreach is False or not plan.one_device or any(grad.is_sparse for grad in grads):
         return Readable()
+    passes = library()
+    ours = plan.looks and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
+    if passes is not None and ours and not torch.compiler.is_compiling():
+        return Native(plan, passes)
     return MultiTensor(plan)

@@ -1,0 +1,56 @@
+"""Compile the passes of `passes.c`, beside it: `python -m autogd.optim.compile_passes`.
+
+An editable install does it by itself where there is a C compiler. Without the library all works as well, at the speed
+of torch's own operations.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["LIBRARY", "SOURCE", "compile_passes", "fingerprint"]
+
+SOURCE = Path(__file__).with_name("passes.c")
+LIBRARY = Path(__file__).with_name("_passes.so")
+
+
+def fingerprint() -> str:
+    """Of the source as it is now.
+
+    >>> len(fingerprint())
+    64
+    """
+    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+def compile_passes(compiler: str = os.environ.get("CC") or "cc") -> str | None:
+    """Make the library; gives what stood in the way, None where nothing did.
+
+    >>> compile_passes("no-such-compiler")
+    'no-such-compiler: there is no such compiler here'
+    """
+    folder = tempfile.mkdtemp(dir=SOURCE.parent, prefix=".passes")
+    try:
+        made = Path(folder, "made.so")
+        options = ["-O3", "-fopenmp", "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
+        command = [*compiler.split(), *options, "-o", str(made), str(SOURCE), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"
+        made.replace(LIBRARY)  # whole or not at all, for those who load it meanwhile
+    except FileNotFoundError:
+        return f"{compiler}: there is no such compiler here"
+    finally:
+        for left in Path(folder).iterdir():
+            left.unlink()
+        Path(folder).rmdir()
+    return None
+
+
+if __name__ == "__main__":
+    if trouble := compile_passes():
+        sys.exit(trouble)
+    print(f"{LIBRARY} is there: AGD uses it from now on")
