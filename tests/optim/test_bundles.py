@@ -39,6 +39,19 @@ def trained(model, groups, **settings):
     return [p.detach() for p in model.parameters()] + averages
 
 
+class Reader(nn.Module):
+    """A table, packed attention and grouped kernels: what has parts that lie one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.attention = nn.Embedding(40, 12), nn.MultiheadAttention(12, 2, batch_first=True)
+        self.kernels = nn.Conv1d(12, 24, 3, groups=4)
+
+    def forward(self, x):
+        seen = self.table((x.flatten(1)[:, :16].abs() * 1e4).long() % 40)
+        return self.kernels(self.attention(seen, seen, seen)[0].mT)
+
+
 def two_groups(model):
     return [{"params": model[:7]}, {"params": model[7:], "lr": 0.5, "weight_decay": 0.1}]
 
@@ -96,3 +109,31 @@ def test_no_bundle_is_larger_than_there_is_room_for(monkeypatch):
     assert max(counts) > 1
     for bundle, count in zip(found, counts, strict=True):
         assert count == 1 or sum(p.numel() for p in plan.parameters[bundle.where]) <= 200
+
+
+@pytest.mark.parametrize("geometry", ["frobenius", "spectral", "operator"])
+def test_a_large_tensor_moves_by_pieces_as_it_would_whole(monkeypatch, geometry):
+    torch.manual_seed(0)
+    model = Reader().double()
+    other = copy.deepcopy(model)
+    # all of them are large now, and may be cut
+    monkeypatch.setattr(bundles, "ROOM", 30)
+    monkeypatch.setattr(bundles, "PIECES", 1000)
+    plan = StochasticAGD(model)
+    model(torch.randn(5, 3, 8, 8).double()).sum().backward()
+    cut = bundles.bundles(plan._plan())
+    assert len(cut) > len(list(model.parameters()))
+    assert sum(bundle.atom.parts for bundle in cut) == len(plan._plan().owner)
+    model.zero_grad()
+    by_pieces = trained(model, None, geometry=geometry)
+    monkeypatch.setattr(bundles, "ROOM", 1 << 30)
+    for one, two in zip(by_pieces, trained(other, None, geometry=geometry), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+
+
+def test_a_vocabulary_s_table_is_never_copied_whole():
+    table = nn.Embedding(4000, 500)
+    optimiser = StochasticAGD(table)
+    table.weight.grad = torch.randn(4000, 500)
+    largest = max(bundle.atom.parts * 500 for bundle in bundles.bundles(optimiser._plan()))
+    assert largest <= max(bundles.ROOM, table.weight.numel() // 64)

@@ -79,8 +79,8 @@ def polar(
     for some, into in zip(matrices.split(each), out.split(each), strict=True) if each > 0 else [(matrices, out)]:
         # the smaller side is squared
         x = some.mT if tall else some
-        size = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
-        x = (x / size.clamp(min=torch.finfo(x.dtype).tiny)).to(dtype)
+        size = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+        x = (x.div_(size) if out is matrices else x / size).to(dtype)
         # rounded, a gram that is not taken from x anew may have eigenvalues below zero, which the steps would blow up
         wide = x.shape[-1] >= 2 * x.shape[-2] and not half
         x = _through_gram(x, chosen) if wide else _directly(x, chosen)

@@ -14,7 +14,7 @@ from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.again import Randomness, once_more
 from autogd.optim.agd import AGD
 from autogd.optim.averaging import averaging_share, exchanged
-from autogd.optim.bundles import Bundle, apart, bundles, together
+from autogd.optim.bundles import PIECES, ROOM, Bundle, apart, bundles, together
 from autogd.optim.measured import MEMORY, next_rate, reach_of, renewed, trust
 from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
@@ -196,9 +196,9 @@ class StochasticAGD(AGD):
         for bundle, size in zip(all_together, sizes, strict=True):
             first, parameters = bundle.where.start, plan.parameters[bundle.where]
             group, step = plan.own[first], each[first]
-            momenta, directions, averages = self._held(parameters, "momentum", "direction", "average")
-            weights = [local(parameter) for parameter in parameters]
-            slope, momentum = together([local(grad) for grad in grads[bundle.where]]), together(momenta)
+            momenta, directions, averages = self._held(bundle, plan, "momentum", "direction", "average")
+            weights = bundle.cut([local(parameter) for parameter in parameters])
+            slope, momentum = together(bundle.cut([local(grad) for grad in grads[bundle.where]])), together(momenta)
             sign = -1.0 if group["maximize"] else 1.0
             step, wanted, trusted = (value.to(slope.device) for value in (step, share, factor))
             take: float | Tensor = 1 - MOMENTUM
@@ -237,8 +237,8 @@ class StochasticAGD(AGD):
         """How fast the batch's loss falls along the last step's direction."""
         slopes = []
         for bundle in self._bundles(plan):
-            (directions,) = self._held(plan.parameters[bundle.where], "direction")
-            fresh = _dot(together(directions), together([local(grad) for grad in grads[bundle.where]]))
+            (directions,) = self._held(bundle, plan, "direction")
+            fresh = _dot(together(directions), together(bundle.cut([local(grad) for grad in grads[bundle.where]])))
             slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
         return added_up(slopes, plan)
 
@@ -250,9 +250,10 @@ class StochasticAGD(AGD):
         found: list[Bundle] = plan.kept["bundles"]
         return found
 
-    def _held(self, parameters: list[Tensor], *names: str) -> list[list[Tensor]]:
-        """What is here of the parameters' states, by name."""
-        return [[local(self.state[parameter][name]) for parameter in parameters] for name in names]
+    def _held(self, bundle: Bundle, plan: Plan, *names: str) -> list[list[Tensor]]:
+        """What is here of a bundle's states, by name."""
+        own = [self.state[parameter] for parameter in plan.parameters[bundle.where]]
+        return [bundle.cut([local(state[name]) for state in own]) for name in names]
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -300,11 +301,17 @@ class StochasticAGD(AGD):
 def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Tensor) -> Tensor:
     """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
     dtype = accumulation_dtype(grad.dtype)
-    fresh = grad.to(dtype) * factor
-    # two types in one operation would be far slower
-    ahead = momentum.to(dtype, copy=True).lerp_(fresh, take)
-    momentum.copy_(ahead)
-    return ahead.lerp_(fresh, take)
+    ahead = torch.empty_like(grad, dtype=dtype)
+    dim = min(1, grad.dim() - 1)  # the first counts the tensors that are stacked
+    rows = max(1, grad.shape[dim] * max(ROOM, grad.numel() // PIECES) // max(1, grad.numel()))
+    # some rows at a time: the whole needs no second copy, and what is worked on stays in a cache
+    for some, kept, slope in zip(*(tensor.split(rows, dim) for tensor in (ahead, momentum, grad)), strict=True):
+        fresh = slope.to(dtype) * factor
+        # two types in one operation would be far slower
+        some.copy_(kept).lerp_(fresh, take)
+        kept.copy_(some)
+        some.lerp_(fresh, take)
+    return ahead
 
 
 def _dot(direction: Tensor, grad: Tensor) -> Tensor:
