@@ -26,4 +26,4 @@ class CustomBuildHook(BuildHookInterface):
             self.app.display_warning(f"without the passes in C: {trouble}")
         elif version != "editable":
             build_data.update(pure_python=False, infer_tag=True)
-            build_data["artifacts"].append("src/autogd/optim/_passes.so")
+            build_data["artifacts"].append("src/autogd/optim/passes.library")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from autogd.geometry.polar import _products, polar
+from autogd.geometry.zolotarev import by_inversion
 
 REACH = {3: 63, 4: 265, 5: 1128}
 
@@ -82,3 +83,46 @@ def test_float32_on_an_accelerator_is_multiplied_in_bfloat16():
         assert _products(torch.empty(1, 4, 4, dtype=dtype)) == dtype
     # and the whole of it runs where there is no CPU to fall back to
     assert polar(torch.empty(2, 64, 200, device="meta")).shape == (2, 64, 200)
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (24, 100), (70, 90), (130, 300)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_inverses_take_singular_values_within_reach_near_one(shape, dtype):
+    values = torch.full((shape[0],), 1.1 / 392, dtype=torch.float64)
+    values[0] = 1.0
+    values[1:6] = torch.linspace(0.02, 0.1, 5, dtype=torch.float64)
+    matrices, left, right = spectrum(values, *shape)
+    x = (matrices / torch.linalg.matrix_norm(matrices, keepdim=True)).to(dtype)
+    got = left.mT @ by_inversion(x).double() @ right
+    assert (got.diagonal(dim1=-2, dim2=-1) - 1).abs().max() < 0.145
+    off = got - torch.diag_embed(got.diagonal(dim1=-2, dim2=-1))
+    assert off.abs().max() < (1e-9 if dtype == torch.float64 else 0.02)
+
+
+@pytest.mark.parametrize("shape", [(2, 256, 256), (1, 256, 600), (1, 300, 260)])
+def test_large_matrices_are_inverted_and_come_out_as_the_polynomials_leave_them(shape):
+    torch.manual_seed(0)
+    matrices = torch.randn(shape) @ torch.diag(torch.logspace(0, -2, shape[-1]))
+    u, s, vh = torch.linalg.svd(matrices.double(), full_matrices=False)
+    for got in (polar(matrices), polar(matrices, 4), polar(matrices.clone(), out=matrices.clone())):
+        values = (u.mT @ got.double() @ vh.mT).diagonal(dim1=-2, dim2=-1)
+        assert ((values - 1).abs() < 0.15)[s > s[:, :1] / 60].all()
+    assert not torch.equal(polar(matrices), polar(matrices, 4))  # another way
+    assert not polar(torch.zeros(1, 256, 256)).any()
+
+
+def test_a_matrix_without_a_factor_keeps_its_direction(monkeypatch):
+    x = torch.randn(2, 30, 30)
+    x /= torch.linalg.matrix_norm(x, keepdim=True)
+    expected = by_inversion(x[:1])
+    original = torch.linalg.cholesky_ex
+
+    def fails(matrices):
+        factors, _ = original(matrices)
+        factors[1] = torch.nan
+        return factors, torch.tensor([0, 3])
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", fails)
+    got = by_inversion(x)
+    torch.testing.assert_close(got[:1], expected)
+    torch.testing.assert_close(got[1] / torch.linalg.matrix_norm(got[1]), x[1])

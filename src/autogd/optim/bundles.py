@@ -15,7 +15,7 @@ from autogd.optim.plan import Plan
 
 __all__ = ["Bundle", "apart", "bundles", "together"]
 
-ROOM = 1 << 17  # numbers that a copy of a bundle may have
+ROOM = 1 << 18  # numbers that a copy of a bundle may have
 PIECES = 64  # or, where there are parts to cut by, this share of all weights
 
 

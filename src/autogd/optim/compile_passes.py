@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["LIBRARY", "SOURCE", "compile_passes", "fingerprint"]
 
 SOURCE = Path(__file__).with_name("passes.c")
-LIBRARY = Path(__file__).with_name("_passes.so")
+LIBRARY = Path(__file__).with_name("passes.library")
 
 
 def fingerprint() -> str:
