@@ -28,9 +28,9 @@ STEPS, BATCH = 200, 128
 WIDTHS, DEPTHS = (64, 128, 256, 512), (2, 4, 8, 16, 32)
 RATES = [float(f"{10 ** (k / 2):.3g}") for k in range(-8, -2)]
 SEEDS = (0, 1, 2)
-# what is taken to its ends, and in how many steps: wide networks are dear
+# what is taken to its ends, and in how many steps: large batches are dear
 BATCHES = {32: 60, 128: 60, 512: 60, 1024: 40, 4096: 20}
-WIDE = {64: 60, 128: 60, 256: 60, 512: 40, 1024: 20, 2048: 8}
+WIDE = dict.fromkeys((64, 128, 256, 512, 1024, 2048), 60)
 DEEP = dict.fromkeys(DEPTHS, 60)
 
 
