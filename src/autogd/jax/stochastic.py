@@ -15,7 +15,7 @@ from autogd.jax.polar import polar
 from autogd.jax.theorem import learning_rate, measure
 from autogd.optim.groups import check_number
 from autogd.optim.measured import MEMORY
-from autogd.optim.stochastic import MOMENTUM
+from autogd.optim.momentum import MOMENTUM
 
 __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 

@@ -14,15 +14,15 @@ from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.again import Randomness, once_more
 from autogd.optim.agd import AGD
 from autogd.optim.averaging import averaging_share, exchanged
-from autogd.optim.bundles import PIECES, ROOM, Bundle, apart, bundles, together
+from autogd.optim.bundles import Bundle, apart, bundles, together
 from autogd.optim.measured import MEMORY, next_rate, reach_of, renewed, trust
+from autogd.optim.momentum import MOMENTUM, look_ahead, slope_along
 from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
 from autogd.optim.sharded import added_up, gathered, is_sharded, local, slice_of
 
 __all__ = ["StochasticAGD"]
 
-MOMENTUM = 0.9
 # Momentum and direction are held in half the weight's bytes: each is renewed by a tenth or more in every step, so what
 # rounding takes is not missed. The average moves by ever smaller shares, and must not round.
 HALF = {torch.float64: torch.float32}
@@ -205,12 +205,12 @@ class StochasticAGD(AGD):
             if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
                 slope = torch.where(trusted == 0, 0, slope)
                 take = torch.where(trusted == 0, 0, 1 - MOMENTUM).to(accumulation_dtype(slope.dtype))
-            ahead = _look_ahead(momentum, slope, sign * trusted, take)
+            ahead = look_ahead(momentum, slope, sign * trusted, take)
             if len(momenta) > 1:
                 apart(momentum, momenta)
             turned = self._direction(ahead, parameters, bundle.atom, size.to(slope.device))
             apart(turned, directions)
-            slopes.append(_dot(turned, slope) * sign)
+            slopes.append(slope_along(turned, slope) * sign)
             if group["weight_decay"]:
                 shrink = 1 - step * group["weight_decay"] * plan.atoms[first].weight / plan.depth
                 for weight in weights:  # each by itself: a factor in half precision would be too coarse
@@ -238,7 +238,8 @@ class StochasticAGD(AGD):
         slopes = []
         for bundle in self._bundles(plan):
             (directions,) = self._held(bundle, plan, "direction")
-            fresh = _dot(together(directions), together(bundle.cut([local(grad) for grad in grads[bundle.where]])))
+            own = bundle.cut([local(grad) for grad in grads[bundle.where]])
+            fresh = slope_along(together(directions), together(own))
             slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
         return added_up(slopes, plan)
 
@@ -296,27 +297,6 @@ class StochasticAGD(AGD):
         self._ready = None
         self._trusted = torch.ones(())
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
-
-
-def _look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Tensor) -> Tensor:
-    """Update the momentum, and give Nesterov's view of it: a step further along the same gradient."""
-    dtype = accumulation_dtype(grad.dtype)
-    ahead = torch.empty_like(grad, dtype=dtype)
-    dim = min(1, grad.dim() - 1)  # the first counts the tensors that are stacked
-    rows = max(1, grad.shape[dim] * max(ROOM, grad.numel() // PIECES) // max(1, grad.numel()))
-    # some rows at a time: the whole needs no second copy, and what is worked on stays in a cache
-    for some, kept, slope in zip(*(tensor.split(rows, dim) for tensor in (ahead, momentum, grad)), strict=True):
-        fresh = slope.to(dtype) * factor
-        # two types in one operation would be far slower
-        some.copy_(kept).lerp_(fresh, take)
-        kept.copy_(some)
-        some.lerp_(fresh, take)
-    return ahead
-
-
-def _dot(direction: Tensor, grad: Tensor) -> Tensor:
-    dtype = accumulation_dtype(grad.dtype)
-    return torch.linalg.vecdot(direction.flatten().to(dtype), grad.flatten().to(dtype))
 
 
 def _dense(parameter: Tensor) -> Tensor:
