@@ -15,7 +15,7 @@ class CustomBuildHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """What hatchling calls before a build."""
-        wanted = bool(os.environ.get("AUTOGD_NATIVE"))
+        wanted = os.environ.get("AUTOGD_NATIVE", "0") not in ("", "0")
         if self.target_name != "wheel" or not (wanted or version == "editable"):
             return
         names = runpy.run_path(os.path.join(self.root, "src", "autogd", "optim", "compile_passes.py"))

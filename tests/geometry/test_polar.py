@@ -126,3 +126,23 @@ def test_a_matrix_without_a_factor_keeps_its_direction(monkeypatch):
     got = by_inversion(x)
     torch.testing.assert_close(got[:1], expected)
     torch.testing.assert_close(got[1] / torch.linalg.matrix_norm(got[1]), x[1])
+
+
+@pytest.mark.parametrize("shape", [(20, 20), (20, 60), (60, 20), (260, 260)])
+@pytest.mark.parametrize(("dtype", "sizes"), [(torch.float32, (1e-42, 1e-25, 1e30)), (torch.float64, (1e-200, 1e200))])
+def test_very_small_and_very_large_numbers_have_directions_too(shape, dtype, sizes):
+    torch.manual_seed(0)
+    matrices = torch.randn(1, *shape, dtype=dtype)
+    for size in sizes:
+        got, expected = polar(size * matrices), polar(matrices)
+        loose = 0.3 if size < torch.finfo(dtype).tiny else 1e-3  # what is below has few digits
+        torch.testing.assert_close(got, expected, rtol=0, atol=loose)
+    assert torch.isfinite(polar(torch.full((1, *shape), 1e-45, dtype=dtype))).all()
+
+
+@pytest.mark.parametrize("n", [256, 512])
+def test_inverses_reach_as_far_on_flat_spectra(n):
+    values = torch.cat([torch.ones(n // 2), torch.logspace(0, -2, n - n // 2)]).double()
+    matrices, left, right = spectrum(values, n, n)
+    for got in (polar(matrices.float()), polar(matrices.float(), 4)):
+        assert ((left.mT @ got.double() @ right).diagonal(dim1=-2, dim2=-1) - 1).abs().max() < 0.145

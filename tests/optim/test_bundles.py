@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from autogd import StochasticAGD
+from autogd.geometry.atoms import matrix
 from autogd.optim import bundles
 
 
@@ -137,3 +138,13 @@ def test_a_vocabulary_s_table_is_never_copied_whole():
     table.weight.grad = torch.randn(4000, 500)
     largest = max(bundle.atom.parts * 500 for bundle in bundles.bundles(optimiser._plan()))
     assert largest <= max(bundles.ROOM, table.weight.numel() // 64)
+
+
+def test_a_stack_whose_parts_are_not_rows_of_the_tensor_stays_whole():
+    weight = nn.Parameter(torch.randn(1, 3 * 300, 300))
+    packed = matrix(torch.empty(900, 300), stack=3)  # of shape 3 × 300 × 300, which the tensor's one row is not cut by
+    optimiser = StochasticAGD([("packed", weight)], atoms={"packed": lambda *_: packed})
+    before = weight.detach().clone()
+    weight.grad = torch.randn_like(weight)
+    optimiser.step()
+    assert not torch.equal(weight, before)

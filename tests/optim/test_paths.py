@@ -1,6 +1,7 @@
 """The fast ways over the weights equal the readable one, on every atom and in every layout."""
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from autogd import AGD
+from autogd import AGD, StochasticAGD
 from autogd.geometry.atoms import Atom, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
 from autogd.geometry.norms import frobenius
 from autogd.optim.compile_passes import SOURCE, compile_passes
@@ -219,3 +220,88 @@ def test_a_library_of_another_source_is_not_called(tmp_path, monkeypatch):
     assert library.__wrapped__() is None
     monkeypatch.undo()
     assert library.__wrapped__() is not None
+
+
+def beside_the_readable(change, make=lambda: nn.Sequential(nn.Linear(40, 30), nn.Conv2d(8, 8, 3))):
+    """Two steps of the fast and of the readable path, with something changed between them: both end alike."""
+    torch.manual_seed(0)
+    models = [make(), make()]
+    models[1].load_state_dict(models[0].state_dict())
+    optimisers = [AGD(models[0]), AGD(models[1], foreach=False)]
+    for at in range(2):
+        generator = torch.Generator().manual_seed(at)
+        for p, q in zip(*(model.parameters() for model in models), strict=True):
+            p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype, device="cpu")
+            q.grad = p.grad.clone()
+        for model, optimiser in zip(models, optimisers, strict=True):
+            if at:
+                change(model)
+            optimiser.step()
+    torch.testing.assert_close(optimisers[0].learning_rate, optimisers[1].learning_rate, check_dtype=False)
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_type_of_new_tensors_is_of_no_account(dtype):
+    before = torch.get_default_dtype()
+    try:
+        beside_the_readable(lambda _: torch.set_default_dtype(dtype))
+    finally:
+        torch.set_default_dtype(before)
+
+
+@needs_library
+def test_a_weight_that_was_cut_short_keeps_its_neighbours_safe():
+    layer = nn.Linear(40, 30, bias=False)
+    optimiser = AGD(layer)
+    layer.weight.grad = torch.randn(30, 40)
+    optimiser.step()
+    rows = layer.weight.data.clone()
+    before = rows.clone()
+    layer.weight.grad = None
+    layer.weight.data = rows[:4]
+    layer.weight.grad = torch.randn(4, 40)
+    optimiser.step()
+    assert not torch.equal(rows[:4], before[:4])
+    assert torch.equal(rows[4:], before[4:])
+
+
+@needs_library
+def test_gradients_of_another_type_go_torch_s_way():
+    weight = nn.Parameter(torch.randn(8, 8))
+    if not hasattr(weight, "grad_dtype"):
+        pytest.skip("this torch has gradients of the weight's own type only")
+    weight.grad_dtype = torch.bfloat16
+    weight.grad = torch.full((8, 8), 2.0, dtype=torch.bfloat16)
+    with pytest.warns(UserWarning, match="shape alone"):
+        optimiser = AGD([weight])
+    optimiser.step()
+    assert float(optimiser.gradient_summary) == pytest.approx(16)
+
+
+@needs_library
+def test_weights_that_share_memory_are_not_written_to_by_two_threads():
+    def tie(model):
+        model[1].weight.data = model[0].weight.data
+
+    beside_the_readable(tie, lambda: nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300)))
+
+
+@needs_library
+@pytest.mark.parametrize("optimiser_type", [AGD, StochasticAGD])
+def test_a_step_keeps_no_gradient_alive(optimiser_type):
+    model = nn.Linear(50, 50)
+    optimiser = optimiser_type(model)
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    optimiser.step()
+    kept = [weakref.ref(p.grad) for p in model.parameters()]
+    optimiser.zero_grad()
+    assert [ref() for ref in kept] == [None, None]
+
+
+def test_a_folder_that_may_not_be_written_to_is_no_failure(monkeypatch, tmp_path):
+    monkeypatch.setattr("autogd.optim.compile_passes.SOURCE", tmp_path / "absent" / "passes.c")
+    assert "absent" in compile_passes("true")

@@ -322,3 +322,25 @@ def test_training_with_every_constant_measured_goes_as_far():
     accuracy, rates = train(StochasticAGD, step="step_and_measure")
     assert accuracy > 0.93
     assert rates[-1] < max(rates)
+
+
+def test_after_a_step_that_was_skipped_the_constant_stays(monkeypatch):
+    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+    torch.manual_seed(0)
+    model = initialise_(FCN(3, 16, 8, 4))
+    optimiser = StochasticAGD(model)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        optimiser.step_and_measure(_closure(model, optimiser, x, x[:, :4]))
+    before = optimiser.param_groups[0]["constant"].clone()
+    optimiser.step_and_measure(_closure(model, optimiser, x * float("inf"), x[:, :4]))
+    assert int(optimiser.skipped_steps) == 1
+    assert torch.equal(optimiser.param_groups[0]["constant"], before)
+
+
+def test_whoever_saves_a_state_by_its_keys_finds_the_constant():
+    model = nn.Linear(3, 3)
+    optimiser = StochasticAGD(model)
+    model.weight.grad = torch.randn(3, 3)
+    optimiser.step()
+    assert {"memory", "constant"} <= set(optimiser.state_dict()["param_groups"][0])

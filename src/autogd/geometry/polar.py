@@ -22,6 +22,8 @@ least value is at least a tenth of its largest, with 1% of room above, at the pr
 take singular values from 1/50 on to within 0.14 of one, and from 1/200 on to within 0.29 (`benchmarks/polar.py`).
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -82,11 +84,16 @@ def polar(
     large = steps is None and matrices.device.type == "cpu" and not half and min(matrices.shape[-2:]) >= LARGE
     first, then = (ROUNDED_FIRST, ROUNDED_THEN) if half else (FIRST, THEN)
     chosen = [first[steps or STEPS], *then[5 - (steps or STEPS) :]]
+    lowest = math.frexp(torch.finfo(matrices.dtype).tiny)[1]
     for some, into in zip(matrices.split(each), out.split(each), strict=True) if each > 0 else [(matrices, out)]:
         # the smaller side is squared
         x = some.mT if tall else some
-        size = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
-        x = (x.div_(size) if out is matrices else x / size).to(dtype)
+        # first by a power of two, so that squares of very small numbers do not vanish, nor those of large ones overflow
+        largest = torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True)
+        power = torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
+        x = x.mul_(power) if out is matrices else x * power
+        size = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+        x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
         # rounded, a gram that is not taken from x anew may have eigenvalues below zero, which the steps would blow up
         wide = x.shape[-1] >= 2 * x.shape[-2] and not half
         x = by_inversion(x) if large else _through_gram(x, chosen) if wide else _directly(x, chosen)

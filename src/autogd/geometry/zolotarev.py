@@ -7,10 +7,10 @@ Among odd rational functions of degree five over four, Zolotarev's is the one th
    f(X) = \left( w I + a_1 (XX^T + p_1 I)^{-1} + a_2 (XX^T + p_2 I)^{-1} \right) X,
 
 as Nakatsukasa and Freund use it (SIAM Review 58(3), 2016), there until nothing is left of the error. Here one such step
-is all: ℓ = 1/392 leaves 0.14, as the polynomials of `autogd.geometry.polar` do with twelve multiplications. It takes
-two multiplications and two inverses, each half as much work as one. The inverses are taken from Cholesky factors, which
-float32 has the digits for: eliminating halves by their own inverses is faster, and fails. X is divided by
-:math:`\|XX^T\|_F^{1/2}`, the 4-norm of its singular values, which lies between the largest and n^(1/4) times it.
+is all: ℓ = 1/392 leaves 0.14, as the polynomials of `autogd.geometry.polar` do from 1/265 on with twelve
+multiplications. It takes two inverses, each half as much work as a multiplication, and three multiplications, one of
+them for the 8-norm of the singular values, by which X is divided as it is there. The inverses are taken from Cholesky
+factors, which float32 has the digits for: to eliminate halves by their own inverses is faster, and fails.
 """
 
 import torch
@@ -30,9 +30,10 @@ def by_inversion(x: Tensor) -> Tensor:
     True
     """
     gram = x @ x.mT
-    size = torch.linalg.vector_norm(gram, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).eps)
+    total = gram @ gram
+    size = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True).sqrt_().clamp(min=torch.finfo(x.dtype).eps)
     gram.div_(size)
-    total = torch.zeros_like(gram)
+    total.zero_()
     total.diagonal(dim1=-2, dim2=-1).fill_(WHOLE)
     before = 0.0
     for weight, pole in POLES:

@@ -18,6 +18,8 @@ def polar(batch: jax.Array) -> jax.Array:
     """
     tall = batch.shape[-2] > batch.shape[-1]
     x = batch.mT if tall else batch  # the smaller side is squared
+    # first by the largest number: squares of very small ones would vanish
+    x = x / jnp.maximum(jnp.abs(x).max((-2, -1), keepdims=True, initial=0), smallest(x.dtype))
     x = x / jnp.maximum(_norms(x), smallest(x.dtype))
     # an accelerator's default would multiply in fewer digits than the polynomials need
     with jax.default_matmul_precision("highest"):

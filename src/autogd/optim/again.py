@@ -6,51 +6,49 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["Randomness", "once_more"]
+__all__ = ["Snapshot"]
 
 
-class Randomness:
-    """The state of the random numbers that layers such as dropout draw, on the CPU and on other devices.
+class Snapshot:
+    """What an evaluation changes beside gradients: the state of the random numbers, and the modules' buffers.
 
-    >>> before = Randomness()
-    >>> first = torch.rand(1)
-    >>> before.restore()
-    >>> bool(first == torch.rand(1))
+    Args:
+        modules: whose buffers are to be remembered.
+        devices: on which numbers may be drawn, beside the CPU.
+
+    >>> layer = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
+    >>> x, before = torch.randn(4, 2), Snapshot([layer])
+    >>> first = layer(x)
+    >>> with before.again():
+    ...     print(torch.equal(layer(x), first))
     True
+    >>> int(layer[0].num_batches_tracked)
+    1
     """
 
-    def __init__(self, devices: Iterable[torch.device] = ()) -> None:
+    def __init__(self, modules: Sequence[nn.Module], devices: Iterable[torch.device] = ()) -> None:
+        self.modules = modules
         self.cpu = torch.get_rng_state()
         places = {device for device in devices if device.type != "cpu"}
         self.others = {place: torch.get_device_module(place).get_rng_state(place) for place in places}
+        self.buffers = [buffer.clone() for module in modules for buffer in module.buffers()]
 
     def restore(self) -> None:
-        """Draw from here on what was drawn after the state was taken."""
+        """Put everything back; numbers are drawn as they were after the snapshot was taken."""
         torch.set_rng_state(self.cpu)
         for place, state in self.others.items():
             torch.get_device_module(place).set_rng_state(state, place)
-
-
-@contextmanager
-def once_more(before: Randomness, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, random numbers come as they did from `before` on; after it, they and all buffers are as they were.
-
-    So the statistics of batch norm count a batch once.
-
-    >>> layer = nn.BatchNorm1d(2)
-    >>> with once_more(Randomness(), [layer]):
-    ...     output = layer(torch.randn(4, 2))
-    >>> int(layer.num_batches_tracked)
-    0
-    """
-    buffers = [buffer for module in modules for buffer in module.buffers()]
-    held = [buffer.clone() for buffer in buffers]
-    after = Randomness(before.others)
-    before.restore()
-    try:
-        yield
-    finally:
-        after.restore()
+        now = [buffer for module in self.modules for buffer in module.buffers()]
         with torch.no_grad():
-            for buffer, value in zip(buffers, held, strict=True):
+            for buffer, value in zip(now, self.buffers, strict=True):
                 buffer.copy_(value)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Inside, all is as it was when the snapshot was taken; on the way out, as it is now."""
+        now = Snapshot(self.modules, self.others)
+        self.restore()
+        try:
+            yield
+        finally:
+            now.restore()

@@ -42,7 +42,7 @@ class AGD(Optimizer):
             weights as they are now, for fine-tuning.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         weight_decay: λ shrinks a weight by λ times its relative step; λ = 1 keeps it within its target size.
-        foreach: False takes the readable path; None and True the multi-tensor one, where all tensors share a device.
+        foreach: False takes the readable path; None and True a fast one, where all tensors share a device.
         maximize: ascend instead.
         atoms: for parameters, by their full name, that are to be read otherwise than the catalogue says.
 

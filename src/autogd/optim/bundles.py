@@ -59,7 +59,7 @@ def _pieces(at: int, plan: Plan) -> list[Bundle]:
     """A large tensor, cut where its parts lie one after the other; whole where they do not."""
     parameter, atom = plan.parameters[at], plan.atoms[at]
     where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
-    if parts == 1:
+    if parts == 1 or parameter.shape[0] % parts:
         return [Bundle(where, atom.repeated(1))]
     room = max(ROOM, sum(p.numel() for p in plan.parameters) // PIECES)
     most = max(1, room * parts // parameter.numel())

@@ -6,6 +6,7 @@ of torch's own operations.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,21 +33,19 @@ def compile_passes(compiler: str = os.environ.get("CC") or "cc") -> str | None:
     >>> compile_passes("no-such-compiler")
     'no-such-compiler: there is no such compiler here'
     """
-    folder = tempfile.mkdtemp(dir=SOURCE.parent, prefix=".passes")
-    try:
-        made = Path(folder, "made.so")
-        options = ["-O3", "-fopenmp", "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
-        command = [*compiler.split(), *options, "-o", str(made), str(SOURCE), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"
-        made.replace(LIBRARY)  # whole or not at all, for those who load it meanwhile
-    except FileNotFoundError:
+    if shutil.which(compiler.split()[0]) is None:
         return f"{compiler}: there is no such compiler here"
-    finally:
-        for left in Path(folder).iterdir():
-            left.unlink()
-        Path(folder).rmdir()
+    try:
+        with tempfile.TemporaryDirectory(dir=SOURCE.parent, prefix=".passes") as folder:
+            made = Path(folder, "made.library")
+            options = ["-O3", "-fopenmp", "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
+            command = [*compiler.split(), *options, "-o", str(made), str(SOURCE), "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"
+            made.replace(LIBRARY)  # whole or not at all, for those who load it meanwhile
+    except OSError as trouble:  # as from a folder that may not be written to
+        return f"{compiler}: {trouble}"
     return None
 
 

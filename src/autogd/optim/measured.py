@@ -82,17 +82,15 @@ def next_rate(memory: dict[str, Tensor], fresh: Tensor, constant: Tensor | None 
     return new
 
 
-def renewed(constant: Tensor | None, measured: Tensor) -> Tensor:
+def renewed(constant: Tensor, measured: Tensor) -> Tensor:
     """The constant after one more measurement of it: a mean over about the last ten, but it rises at once.
 
     What is not finite is as bad as can be: it shortens the next step, and is not carried on; nan is no constant yet.
 
-    >>> [round(float(renewed(torch.tensor(1.0), torch.tensor(c))), 3) for c in (3.0, 0.5, float("nan"))]
+    >>> [round(float(renewed(torch.tensor(1.0), torch.tensor(c))), 3) for c in (3.0, 0.5, float("-inf"))]
     [3.0, 0.95, inf]
     """
-    measured = torch.nan_to_num(measured, nan=torch.inf, posinf=torch.inf)
-    if constant is None:
-        return measured
+    measured = torch.nan_to_num(measured, nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
     mean = torch.where(constant.isfinite(), torch.lerp(constant, measured, 1 - SMOOTHING), measured)
     return torch.maximum(measured, mean)
 

@@ -6,6 +6,7 @@ torch's own operations begin and end their threads with every tensor, and have n
 
 import ctypes
 from functools import cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -46,13 +47,14 @@ class Native:
 
     def __init__(self, plan: Plan, passes: ctypes.CDLL) -> None:
         self.passes, self.otherwise = passes, MultiTensor(plan)
-        self.strides = [parameter.stride() for parameter in plan.parameters]
+        self.layouts = [(parameter.shape, parameter.stride()) for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
         self.longest = 0
-        self.kept: list[Tensor] = []  # what the table has addresses of
+        self.kept: list[Tensor] = []  # what the table has the addresses of for good
         self.table = (ctypes.c_int64 * (WORDS * len(plan.parameters)))()
         self.fits = self._describe(plan)
-        self.here: list[Tensor] | None = None  # the gradients whose addresses the table has
+        self.here: tuple[int, int, int] | None = None  # which gradients' addresses the table has
+        self.apart: list[int] = []  # where weights lay when no two of them shared memory
 
     def _describe(self, plan: Plan) -> bool:
         """Write down how the tensors lie in memory; False where one has gaps, or its parts mingle."""
@@ -65,7 +67,8 @@ class Native:
             number = run = 0
             if lie.rest:
                 # the parts' own numbers, spread as their coefficients would be
-                parts = lie.spread(torch.arange(atom.parts, dtype=torch.int32), atom).contiguous()
+                numbers = torch.arange(atom.parts, dtype=torch.int32, device="cpu")
+                parts = lie.spread(numbers, atom).contiguous()
                 self.kept.append(parts)
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
@@ -74,14 +77,27 @@ class Native:
         return True
 
     def _here(self, grads: list[Tensor], plan: Plan) -> bool:
-        """Write down where everything is now; False where a gradient lies otherwise than its weight."""
-        if not self.fits or self.here is grads:
+        """Write down where everything is now; False where something is not as it was planned, or not plain memory."""
+        # measured and applied in one step, they need not be looked at twice; but they must not be kept alive either
+        which = (id(grads), grads[0].data_ptr(), grads[-1].data_ptr()) if self.fits else None
+        if which is None or self.here == which:
             return self.fits
-        for at, (parameter, grad, stride) in enumerate(zip(plan.parameters, grads, self.strides, strict=True)):
-            if grad.stride() != stride or parameter.stride() != stride or type(grad) not in PLAIN or grad.is_neg():
+        table, places = self.table, []
+        at = 0
+        for parameter, grad, layout in zip(plan.parameters, grads, self.layouts, strict=True):
+            place, slope = parameter.data_ptr(), grad.data_ptr()
+            alike = (parameter.shape, parameter.stride()) == layout == (grad.shape, grad.stride())
+            if not alike or grad.dtype != torch.float32 or type(grad) not in PLAIN or grad.is_neg() or not slope:
                 return False
-            self.table[WORDS * at], self.table[WORDS * at + 1] = parameter.data_ptr(), grad.data_ptr()
-        self.here = grads
+            table[at], table[at + 1] = place, slope
+            places.append(place)
+            at += WORDS
+        if places != self.apart:
+            ends = sorted((place, place + 4 * p.numel()) for place, p in zip(places, plan.parameters, strict=True))
+            if any(end > start for (_, end), (start, _) in pairwise(ends)):
+                return False  # two threads would write to the same weights
+            self.apart = places
+        self.here = which
         return True
 
     def _pass(self, plan: Plan, norms: Tensor | None, scales: Tensor | None) -> None:
@@ -94,7 +110,7 @@ class Native:
         """The norm of every part's gradient, as one vector."""
         if not self._here(grads, plan):
             return self.otherwise.measure(grads, plan)
-        norms = torch.empty(self.parts)
+        norms = torch.empty(self.parts, dtype=torch.float32, device="cpu")
         self._pass(plan, norms, None)
         return norms
 
@@ -103,8 +119,8 @@ class Native:
         if finite is not None or not self._here(grads, plan):
             self.otherwise.apply(grads, coefficients, plan, finite)
             return
-        self._pass(plan, None, coefficients.contiguous())
-        self.here = None  # by the next step they may be elsewhere, in a list that has this one's own place
+        self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous())
+        self.here = None  # by the next step they may be elsewhere
         torch.autograd.graph.increment_version(plan.parameters)
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:

@@ -40,8 +40,7 @@ def choose_path(grads: list[Tensor], plan: Plan, foreach: bool | None) -> Path:
         return Sharded(grads, plan)
     if foreach is False or not plan.one_device or any(grad.is_sparse for grad in grads):
         return Readable()
-    passes = library()
     ours = plan.looks and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
-    if passes is not None and ours and not torch.compiler.is_compiling():
+    if ours and not torch.compiler.is_compiling() and (passes := library()) is not None:
         return Native(plan, passes)
     return MultiTensor(plan)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import unit_direction
 from autogd.geometry.norms import accumulation_dtype
-from autogd.optim.again import Randomness, once_more
+from autogd.optim.again import Snapshot
 from autogd.optim.agd import AGD
 from autogd.optim.averaging import averaging_share, exchanged
 from autogd.optim.bundles import Bundle, apart, bundles, together
@@ -99,9 +99,10 @@ class StochasticAGD(AGD):
         """`step(closure)`, and then the batch once more: the next η goes by the bound's constant of this very batch.
 
         `step` alone tells the constant from the slope that the next batch sees, at no cost, and the batch's noise makes
-        it too large. This is exact, for the price of a second forward and backward pass, and makes η follow faster; it
-        may be called as seldom as one likes. In the second pass dropout draws the same numbers, and the buffers of the
-        Module that the optimiser was given are put back afterwards; the gradients that it leaves are of new weights.
+        it too large. This has none of it (where lr and gain are 1), at the price of a second forward and backward pass,
+        and makes η follow faster; it may be called as seldom as one likes. The closure must clear the gradients first,
+        as torch asks of closures. In the second pass dropout draws the same numbers, and the buffers of the Module that
+        the optimiser was given are as they were in the first; the gradients that it leaves are of the new weights.
 
         >>> model = nn.Linear(4, 1)
         >>> optimiser = StochasticAGD(model)
@@ -114,9 +115,9 @@ class StochasticAGD(AGD):
         >>> bool(loss > closure())
         True
         """
-        before = Randomness({p.device for group in self.param_groups for p in group["params"]})
+        before = Snapshot(self._alive(), {p.device for group in self.param_groups for p in group["params"]})
         loss = self.step(closure)
-        with once_more(before, self._alive()), torch.enable_grad():
+        with before.again(), torch.enable_grad():
             closure()
         plan = self._plan()
         if plan is not None and "memory" in self.param_groups[0]:
@@ -129,16 +130,14 @@ class StochasticAGD(AGD):
         memory = self._memory(plan)
         left = self._slope([_dense(parameter) for parameter in plan.parameters], plan) * self._trusted
         measured = (memory["last_same"] - left) / reach_of(memory["rate"])
-        known = self._constant(memory["steps"] - 1)
+        learnt = torch.stack([renewed(self._constant(memory["steps"] - 1), measured), memory["steps"]])
         # which step it was measured after goes with it: later ones must not take it for theirs
-        self.param_groups[0]["constant"] = torch.stack([renewed(known, measured), memory["steps"]])
+        group, skipped = self.param_groups[0], self._trusted.to(learnt.device) == 0
+        group["constant"] = torch.where(skipped, group["constant"].to(learnt), learnt)
 
-    def _constant(self, steps: Tensor) -> Tensor | None:
+    def _constant(self, steps: Tensor) -> Tensor:
         """The constant that was measured after so many steps; nan where none was."""
-        saved = self.param_groups[0].get("constant")
-        if saved is None:
-            return None
-        constant, measured_at = saved.to(steps).unbind()
+        constant, measured_at = self.param_groups[0]["constant"].to(steps).unbind()
         return torch.where(measured_at == steps, constant, torch.nan)
 
     def _alive(self) -> list[nn.Module]:
@@ -287,6 +286,8 @@ class StochasticAGD(AGD):
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
         self._ready = plan
+        # there from the first step on, so that whoever saves a state by its keys finds it
+        self.param_groups[0].setdefault("constant", torch.tensor([0.0, -1.0]))
         saved = self.param_groups[0].get("memory")
         vector = torch.zeros(len(MEMORY)) if saved is None else saved
         return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
