@@ -47,7 +47,8 @@ class Native:
 
     def __init__(self, plan: Plan, passes: ctypes.CDLL) -> None:
         self.passes, self.otherwise = passes, MultiTensor(plan)
-        self.layouts = [(parameter.shape, parameter.stride()) for parameter in plan.parameters]
+        # of tensors without gaps, these two tell the shape
+        self.layouts = [(parameter.numel(), parameter.stride()) for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
         self.longest = 0
         self.kept: list[Tensor] = []  # what the table has the addresses of for good
@@ -84,10 +85,13 @@ class Native:
             return self.fits
         table, places = self.table, []
         at = 0
-        for parameter, grad, layout in zip(plan.parameters, grads, self.layouts, strict=True):
+        for parameter, grad, (count, stride) in zip(plan.parameters, grads, self.layouts, strict=True):
             place, slope = parameter.data_ptr(), grad.data_ptr()
-            alike = (parameter.shape, parameter.stride()) == layout == (grad.shape, grad.stride())
-            if not alike or grad.dtype != torch.float32 or type(grad) not in PLAIN or grad.is_neg() or not slope:
+            if parameter.numel() != count or grad.numel() != count or parameter.stride() != stride:
+                return False
+            if grad.stride() != stride or grad.dtype is not torch.float32 or type(grad) not in PLAIN or grad.is_neg():
+                return False
+            if not slope:  # zeros that take no memory
                 return False
             table[at], table[at + 1] = place, slope
             places.append(place)

@@ -70,24 +70,30 @@ static void add_products(float *restrict weight, const float *restrict grad, con
     for (int64_t i = 0; i < n; i++) weight[i] += scale[i] * grad[i];
 }
 
-/* Calls `visit` with every stretch of rows, within one block of one tensor, that falls to this thread. */
+/* Calls `visit` with every stretch of rows, within one block of one tensor, that falls to this thread; backwards, the last
+ * tensor comes first: what was measured last may still be in a cache. */
 typedef void visitor(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context);
 
-static void share(const tensor *tensors, int64_t count, int thread, int threads, visitor *visit, void *context) {
-    int64_t total = 0, before = 0;
+static void share(const tensor *tensors, int64_t count, int thread, int threads, int backwards, visitor *visit,
+                  void *context) {
+    int64_t total = 0;
     for (int64_t k = 0; k < count; k++) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
     const int64_t from = total / threads * thread, to = thread + 1 == threads ? total : total / threads * (thread + 1);
-    for (int64_t k = 0; k < count; k++) {
-        const tensor *t = tensors + k;
-        for (int64_t block = 0; block < t->blocks; block++) {
-            /* rows that begin within [from, to) */
-            const int64_t end = before + t->rows * t->run;
-            int64_t low = from > before ? (from - before + t->run - 1) / t->run : 0;
-            int64_t high = to < end ? (to - before + t->run - 1) / t->run : t->rows;
-            if (low < high) visit(t, block, low, high - low, context);
-            before = end;
-            if (before >= to) return;
+    int64_t before = backwards ? total : 0;
+    for (int64_t i = 0; i < count; i++) {
+        const tensor *t = tensors + (backwards ? count - 1 - i : i);
+        const int64_t size = t->rows * t->run;
+        if (backwards) before -= t->blocks * size;
+        if (before < to && before + t->blocks * size > from) {
+            for (int64_t block = 0; block < t->blocks; block++) {
+                /* rows that begin within [from, to) */
+                const int64_t here = before + block * size;
+                int64_t low = from > here ? (from - here + t->run - 1) / t->run : 0;
+                int64_t high = to < here + size ? (to - here + t->run - 1) / t->run : t->rows;
+                if (low < high) visit(t, block, low, high - low, context);
+            }
         }
+        if (!backwards) before += t->blocks * size;
     }
 }
 
@@ -136,7 +142,7 @@ int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t p
         {
             const int thread = omp_get_thread_num();
             scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales};
-            share(tensors, count, thread, omp_get_num_threads(), sums ? measure_rows : apply_rows, &s);
+            share(tensors, count, thread, omp_get_num_threads(), !sums, sums ? measure_rows : apply_rows, &s);
         }
         for (int64_t part = 0; norms && part < parts; part++) {
             for (int thread = 1; thread < threads; thread++) sums[part] += sums[thread * parts + part];
