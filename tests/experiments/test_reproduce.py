@@ -130,11 +130,11 @@ def test_resnet_50_is_counted_as_in_the_literature():
 
 
 def test_polar_factors_are_counted_for_the_rule_that_takes_them():
-    # four steps of three products of 2 n³ each for a square matrix, give or take what the first and the last save
+    # four steps of three products of 2 n³ each for a square matrix, and 2 n² m where one side m is three times the other
     wide = published(depth=3, width=1024, epochs=1, limit=128)
     plain, ours = (cost.cost([replace(wide, optimiser=name)]) for name in ("agd", "agd-stochastic"))
     assert ours.steps == plain.steps == 1
-    assert 4 * 2 * 2 * 1024**3 < ours.operations - plain.operations < 3 * 4 * 3 * 2 * 1024**3
+    assert 4 * 2 * 2 * 1024**3 < ours.operations - plain.operations < (3 + 7) * 4 * 2 * 1024**3 * 1.01
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -305,3 +305,12 @@ def test_a_step_keeps_no_gradient_alive(optimiser_type):
 def test_a_folder_that_may_not_be_written_to_is_no_failure(monkeypatch, tmp_path):
     monkeypatch.setattr("autogd.optim.compile_passes.SOURCE", tmp_path / "absent" / "passes.c")
     assert "absent" in compile_passes("true")
+
+
+@needs_library
+def test_what_was_measured_before_is_looked_for_anew():
+    plan = make_plan([(torch.zeros(3, 3), matrix(torch.zeros(3, 3)), {}) for _ in range(3)])
+    path, grads = Native(plan, library()), [torch.full((3, 3), float(i)) for i in range(3)]
+    path.measure(grads, plan)
+    grads[1] = torch.full((3, 3), 7.0)  # the same list, with the same ends
+    assert path.measure(grads, plan).tolist() == [0.0, 21.0, 6.0]

@@ -112,6 +112,7 @@ class Native:
 
     def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector."""
+        self.here = None  # another step's list may have had this one's place
         if not self._here(grads, plan):
             return self.otherwise.measure(grads, plan)
         norms = torch.empty(self.parts, dtype=torch.float32, device="cpu")
@@ -124,7 +125,6 @@ class Native:
             self.otherwise.apply(grads, coefficients, plan, finite)
             return
         self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous())
-        self.here = None  # by the next step they may be elsewhere
         torch.autograd.graph.increment_version(plan.parameters)
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
