@@ -130,7 +130,7 @@ def test_resnet_50_is_counted_as_in_the_literature():
 
 
 def test_polar_factors_are_counted_for_the_rule_that_takes_them():
-    # four steps of three products: of 2 n³ each for the square matrix, of 2 and twice 6 n³ for the one three times as wide
+    # four steps of three products: 2 n³ each for the square matrix, 2, 6 and 6 n³ for the one three times as wide
     wide = published(depth=3, width=1024, epochs=1, limit=128)
     plain, ours = (cost.cost([replace(wide, optimiser=name)]) for name in ("agd", "agd-stochastic"))
     assert ours.steps == plain.steps == 1
