@@ -8,7 +8,7 @@ from torch import nn
 
 from autogd import StochasticAGD
 from autogd.geometry.atoms import matrix
-from autogd.optim import bundles
+from autogd.optim import bundles, momentum
 
 
 class Scalars(nn.Module):
@@ -112,7 +112,7 @@ def test_no_bundle_is_larger_than_there_is_room_for(monkeypatch):
         assert count == 1 or sum(p.numel() for p in plan.parameters[bundle.where]) <= 200
 
 
-@pytest.mark.parametrize("geometry", ["frobenius", "spectral", "operator"])
+@pytest.mark.parametrize("geometry", ["frobenius", "spectral"])
 def test_a_large_tensor_moves_by_pieces_as_it_would_whole(monkeypatch, geometry):
     torch.manual_seed(0)
     model = Reader().double()
@@ -148,3 +148,15 @@ def test_a_stack_whose_parts_are_not_rows_of_the_tensor_stays_whole():
     weight.grad = torch.randn_like(weight)
     optimiser.step()
     assert not torch.equal(weight, before)
+
+
+def test_momentum_and_slope_by_stretches_are_those_of_the_whole(monkeypatch):
+    monkeypatch.setattr(momentum, "ROOM", 10)
+    monkeypatch.setattr(momentum, "PIECES", 1000)
+    for shape in ((1, 7, 5), (3, 4), (2, 9, 2, 2), (5,)):
+        held, grad = torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
+        kept = held.clone()
+        ahead = momentum.look_ahead(kept, grad, torch.tensor(0.5, dtype=torch.float64), 0.1)
+        torch.testing.assert_close(kept, 0.9 * held + 0.05 * grad)
+        torch.testing.assert_close(ahead, 0.81 * held + 0.095 * grad)
+        torch.testing.assert_close(momentum.slope_along(held, grad), (held * grad).sum())

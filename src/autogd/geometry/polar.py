@@ -19,7 +19,7 @@ side is 256 or more, a processor is faster with inverses, which bring them as cl
 On an accelerator float32 matrices are multiplied in bfloat16, at many times the speed. The best polynomials come as
 close to zero, between their peaks, as to two: what rounding leaves of such a value is chance. So there every step's
 least value is at least a tenth of its largest, with 1% of room above, at the price of a fifth of the reach: four steps
-take singular values from 1/50 on to within 0.14 of one, and from 1/200 on to within 0.29 (`benchmarks/polar.py`).
+take singular values from 1/50 on to within 0.14 of one, and from 1/200 on to within 0.33 (`benchmarks/polar.py`).
 """
 
 import math

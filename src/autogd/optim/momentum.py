@@ -22,7 +22,7 @@ def look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Ten
     """
     dtype = accumulation_dtype(grad.dtype)
     ahead = torch.empty_like(grad, dtype=dtype)
-    for some, kept, slope in _pieces(ahead, momentum, grad):
+    for some, kept, slope in _stretches(ahead, momentum, grad):
         fresh = slope.to(dtype) * factor
         # two types in one operation would be far slower
         some.copy_(kept).lerp_(fresh, take)
@@ -38,11 +38,11 @@ def slope_along(direction: Tensor, grad: Tensor) -> Tensor:
     tensor(7.)
     """
     dtype = accumulation_dtype(grad.dtype)
-    pieces = _pieces(direction, grad)
-    return torch.stack([torch.linalg.vecdot(d.flatten().to(dtype), g.flatten().to(dtype)) for d, g in pieces]).sum()
+    some = _stretches(direction, grad)
+    return torch.stack([torch.linalg.vecdot(d.flatten().to(dtype), g.flatten().to(dtype)) for d, g in some]).sum()
 
 
-def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _stretches(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Some rows of all of them at a time, which a processor's cache holds."""
     first = tensors[0]
     dim = min(1, first.dim() - 1)  # the first counts the tensors that are stacked

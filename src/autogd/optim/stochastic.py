@@ -133,11 +133,11 @@ class StochasticAGD(AGD):
         learnt = torch.stack([renewed(self._constant(memory["steps"] - 1), measured), memory["steps"]])
         # which step it was measured after goes with it: later ones must not take it for theirs
         group, skipped = self.param_groups[0], self._trusted.to(learnt.device) == 0
-        group["constant"] = torch.where(skipped, group["constant"].to(learnt), learnt)
+        group["constant"] = torch.where(skipped, group["constant"], learnt)
 
     def _constant(self, steps: Tensor) -> Tensor:
         """The constant that was measured after so many steps; nan where none was."""
-        constant, measured_at = self.param_groups[0]["constant"].to(steps).unbind()
+        constant, measured_at = self.param_groups[0]["constant"].unbind()
         return torch.where(measured_at == steps, constant, torch.nan)
 
     def _alive(self) -> list[nn.Module]:
@@ -286,9 +286,11 @@ class StochasticAGD(AGD):
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
         self._ready = plan
-        # there from the first step on, so that whoever saves a state by its keys finds it
-        self.param_groups[0].setdefault("constant", torch.tensor([0.0, -1.0]))
-        saved = self.param_groups[0].get("memory")
+        group = self.param_groups[0]
+        if "constant" not in group:  # there from the first step on: whoever saves a state by its keys must find it
+            group["constant"] = torch.tensor([0.0, -1.0])
+        group["constant"] = group["constant"].to(plan.reach)  # once: a copy in every step would wait for the device
+        saved = group.get("memory")
         vector = torch.zeros(len(MEMORY)) if saved is None else saved
         return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
 
