@@ -99,8 +99,8 @@ def test_two_inverses_take_singular_values_within_reach_near_one(shape, dtype):
     assert off.abs().max() < (1e-9 if dtype == torch.float64 else 0.02)
 
 
-@pytest.mark.parametrize("shape", [(2, 256, 256), (1, 256, 600), (1, 300, 260)])
-def test_large_matrices_are_inverted_and_come_out_as_the_polynomials_leave_them(shape):
+@pytest.mark.parametrize("shape", [(3, 20, 20), (2, 256, 256), (1, 256, 600), (1, 300, 260)])
+def test_on_the_cpu_matrices_are_inverted_and_come_out_as_the_polynomials_leave_them(shape):
     torch.manual_seed(0)
     matrices = torch.randn(shape) @ torch.diag(torch.logspace(0, -2, shape[-1]))
     u, s, vh = torch.linalg.svd(matrices.double(), full_matrices=False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD
+from autogd import AGD, StochasticAGD
 
 LOOKS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__")
 
@@ -47,6 +47,18 @@ def test_the_watch_sees_every_way_to_look(looks):
 def test_a_step_on_the_cpu_looks_once(foreach, settings, looks):
     model = network()
     optimiser = AGD(model, foreach=foreach, **settings)
+    for _ in range(3):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        looks.clear()
+        optimiser.step()
+        assert looks == ["__bool__"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "maximize": True}, {"geometry": "frobenius"}])
+def test_nor_does_a_step_for_minibatches(settings, looks):
+    model = network()
+    optimiser = StochasticAGD(model, **settings)
     for _ in range(3):
         for p in model.parameters():
             p.grad = torch.randn_like(p)

@@ -13,8 +13,8 @@ which is as close as a direction needs. Each step more reaches 4.2 times further
 | 4 | 1/265 |
 | 5 | 1/1128 |
 
-Smaller singular values come out smaller in proportion. `benchmarks/polar.py` prints errors and times. Where the smaller
-side is 256 or more, a processor is faster with inverses, which bring them as close: `autogd.geometry.zolotarev`.
+Smaller singular values come out smaller in proportion. `benchmarks/polar.py` prints errors and times. A processor is
+faster with two inverses, which bring them as close: `autogd.geometry.zolotarev`.
 
 On an accelerator float32 matrices are multiplied in bfloat16, at many times the speed. The best polynomials come as
 close to zero, between their peaks, as to two: what rounding leaves of such a value is chance. So there every step's
@@ -56,7 +56,6 @@ ROUNDED_THEN = (
     (3.228661, -2.241969, 0.440521),
     (2.319540, -1.656229, 0.402346),
 )
-LARGE = 256  # the smaller side from which on inverses are faster on the CPU
 ROOM = 1 << 18  # numbers worked on at a time on the CPU, where larger batches are no faster and take more memory
 
 
@@ -67,8 +66,8 @@ def polar(
 
     Args:
         matrices: a batch, in float32 or float64; a zero matrix stays zero.
-        steps: 3, 4 or 5; each reaches 4.2 times smaller singular values than the one before. None is 4, or what takes
-            those singular values as near to one and is faster: two inverses, for large matrices on the CPU.
+        steps: 3, 4 or 5; each reaches 4.2 times smaller singular values than the one before. None is 4, or,
+            on the CPU, what takes those singular values as near to one and is faster: two inverses.
         out: where the factors are put; it may be `matrices` itself.
         products: the type to multiply in; None is bfloat16 for float32 on an accelerator, else the matrices' own.
 
@@ -81,7 +80,7 @@ def polar(
     each = max(1, ROOM // max(1, matrices[0].numel())) if matrices.device.type == "cpu" and len(matrices) else -1
     dtype = products or _products(matrices)
     half = torch.finfo(dtype).bits == 16
-    large = steps is None and matrices.device.type == "cpu" and not half and min(matrices.shape[-2:]) >= LARGE
+    inverses = steps is None and matrices.device.type == "cpu" and not half
     first, then = (ROUNDED_FIRST, ROUNDED_THEN) if half else (FIRST, THEN)
     chosen = [first[steps or STEPS], *then[5 - (steps or STEPS) :]]
     lowest = math.frexp(torch.finfo(matrices.dtype).tiny)[1]
@@ -96,7 +95,7 @@ def polar(
         x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
         # rounded, a gram that is not taken from x anew may have eigenvalues below zero, which the steps would blow up
         wide = x.shape[-1] >= 2 * x.shape[-2] and not half
-        x = by_inversion(x) if large else _through_gram(x, chosen) if wide else _directly(x, chosen)
+        x = by_inversion(x) if inverses else _through_gram(x, chosen) if wide else _directly(x, chosen)
         into.copy_(x.mT if tall else x)
     return out
 

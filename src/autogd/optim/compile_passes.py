@@ -1,4 +1,4 @@
-"""Compile the passes of `passes.c`, beside it: `python -m autogd.optim.compile_passes`.
+"""Compile the passes of the folder `c`, beside it: `python -m autogd.optim.compile_passes`.
 
 An editable install does it by itself where there is a C compiler. Without the library all works as well, at the speed
 of torch's own operations.
@@ -12,19 +12,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["LIBRARY", "SOURCE", "compile_passes", "fingerprint"]
+__all__ = ["LIBRARY", "SOURCES", "compile_passes", "fingerprint"]
 
-SOURCE = Path(__file__).with_name("passes.c")
+SOURCES = Path(__file__).with_name("c")
 LIBRARY = Path(__file__).with_name("passes.library")
 
 
 def fingerprint() -> str:
-    """Of the source as it is now.
+    """Of the sources as they are now.
 
     >>> len(fingerprint())
     64
     """
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(SOURCES.glob("*.[ch]")))).hexdigest()
 
 
 def compile_passes(compiler: str = os.environ.get("CC") or "cc") -> str | None:
@@ -36,10 +36,11 @@ def compile_passes(compiler: str = os.environ.get("CC") or "cc") -> str | None:
     if shutil.which(compiler.split()[0]) is None:
         return f"{compiler}: there is no such compiler here"
     try:
-        with tempfile.TemporaryDirectory(dir=SOURCE.parent, prefix=".passes") as folder:
+        with tempfile.TemporaryDirectory(dir=LIBRARY.parent, prefix=".passes") as folder:
             made = Path(folder, "made.library")
+            sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
             options = ["-O3", "-fopenmp", "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
-            command = [*compiler.split(), *options, "-o", str(made), str(SOURCE), "-lm"]
+            command = [*compiler.split(), *options, "-o", str(made), *sources, "-lm"]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"

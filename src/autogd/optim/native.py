@@ -1,7 +1,7 @@
-"""The two passes in C, each over all tensors at once: for float32 on the CPU, where the library has been compiled.
+"""The passes in C, each over all tensors at once: for float32 on the CPU, where the library has been compiled.
 
 torch's own operations begin and end their threads with every tensor, and have none for the norms of a kernel's taps.
-`passes.c` has the loops, `compile_passes` makes the library of it.
+The folder `c` has the loops, `compile_passes` makes the library of them.
 """
 
 import ctypes
@@ -15,9 +15,11 @@ from autogd.geometry.runs import runs
 from autogd.optim.multi_tensor import MultiTensor
 from autogd.optim.plan import Plan
 
-__all__ = ["Native", "library"]
+__all__ = ["PLAIN", "Native", "Table", "library", "plain"]
 
-WORDS = 7  # of a tensor in passes.c: two addresses, one of the parts' numbers, blocks, rows, run, its first part
+# of a tensor in autogd.h: five addresses, one of the parts' numbers, blocks, rows, run, its first part, whether it is
+# turned, its sign
+WORDS = 12
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -37,24 +39,33 @@ def library() -> ctypes.CDLL | None:
         return None
     if found.autogd_source().decode() != fingerprint():
         return None
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    found.autogd_pass.argtypes = [pointer, number, number, number, pointer, pointer, ctypes.c_int]
+    pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    found.autogd_pass.argtypes = [pointer, number, number, number, pointer, pointer, threads]
+    found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
+    found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, threads], number
+    found.autogd_look.argtypes = [pointer, number, number, number, pointer, pointer, pointer, threads]
+    found.autogd_turn.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 8, threads]
+    found.autogd_turn.restype = ctypes.c_double
     return found
 
 
-class Native:
-    """All tensors in one call of the library; what it does not take in some step goes torch's way in that step."""
+def plain(plan: Plan) -> bool:
+    """Whether all of a plan's weights are of the kind that the library takes."""
+    ours = plan.looks and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
+    return ours and not torch.compiler.is_compiling()
 
-    def __init__(self, plan: Plan, passes: ctypes.CDLL) -> None:
-        self.passes, self.otherwise = passes, MultiTensor(plan)
+
+class Table:
+    """How a plan's tensors lie in memory, as autogd.h describes them, and where they are in this step."""
+
+    def __init__(self, plan: Plan) -> None:
         # of tensors without gaps, these two tell the shape
         self.layouts = [(parameter.numel(), parameter.stride()) for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
         self.longest = 0
-        self.kept: list[Tensor] = []  # what the table has the addresses of for good
-        self.table = (ctypes.c_int64 * (WORDS * len(plan.parameters)))()
+        self.kept: list[Tensor] = []  # what the words have the addresses of for good
+        self.words = (ctypes.c_int64 * (WORDS * len(plan.parameters)))()
         self.fits = self._describe(plan)
-        self.here: tuple[int, int, int] | None = None  # which gradients' addresses the table has
         self.apart: list[int] = []  # where weights lay when no two of them shared memory
 
     def _describe(self, plan: Plan) -> bool:
@@ -73,17 +84,15 @@ class Native:
                 self.kept.append(parts)
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
-            self.table[WORDS * at + 2 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first]
+            self.words[WORDS * at + 5 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first, 0, 1]
             first += atom.parts
         return True
 
-    def _here(self, grads: list[Tensor], plan: Plan) -> bool:
+    def find(self, grads: list[Tensor], plan: Plan) -> bool:
         """Write down where everything is now; False where something is not as it was planned, or not plain memory."""
-        # measured and applied in one step, they need not be looked at twice; but they must not be kept alive either
-        which = (id(grads), grads[0].data_ptr(), grads[-1].data_ptr()) if self.fits else None
-        if which is None or self.here == which:
-            return self.fits
-        table, places = self.table, []
+        if not self.fits:
+            return False
+        words, places = self.words, []
         at = 0
         for parameter, grad, (count, stride) in zip(plan.parameters, grads, self.layouts, strict=True):
             place, slope = parameter.data_ptr(), grad.data_ptr()
@@ -93,7 +102,7 @@ class Native:
                 return False
             if not slope:  # zeros that take no memory
                 return False
-            table[at], table[at + 1] = place, slope
+            words[at], words[at + 1] = place, slope
             places.append(place)
             at += WORDS
         if places != self.apart:
@@ -101,27 +110,42 @@ class Native:
             if any(end > start for (_, end), (start, _) in pairwise(ends)):
                 return False  # two threads would write to the same weights
             self.apart = places
-        self.here = which
         return True
+
+
+class Native:
+    """All tensors in one call of the library; what it does not take in some step goes torch's way in that step."""
+
+    def __init__(self, plan: Plan, passes: ctypes.CDLL) -> None:
+        self.passes, self.otherwise, self.table = passes, MultiTensor(plan), Table(plan)
+        self.found: tuple[int, int, int] | None = None  # which gradients' addresses the table has
+
+    def _find(self, grads: list[Tensor], plan: Plan) -> bool:
+        # measured and applied in one step, they need not be looked at twice; but they must not be kept alive either
+        which = id(grads), grads[0].data_ptr(), grads[-1].data_ptr()
+        if self.found == which:
+            return True
+        self.found = which if self.table.find(grads, plan) else None
+        return self.found is not None
 
     def _pass(self, plan: Plan, norms: Tensor | None, scales: Tensor | None) -> None:
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in (norms, scales)]
-        sizes = len(plan.parameters), self.longest, self.parts
-        if self.passes.autogd_pass(self.table, *sizes, *addresses, torch.get_num_threads()):
+        sizes = len(plan.parameters), self.table.longest, self.table.parts
+        if self.passes.autogd_pass(self.table.words, *sizes, *addresses, torch.get_num_threads()):
             raise MemoryError("a step: there is no memory left for the sums of a row; no weight was changed")
 
     def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector."""
-        self.here = None  # another step's list may have had this one's place
-        if not self._here(grads, plan):
+        self.found = None  # another step's list may have had this one's place
+        if not self._find(grads, plan):
             return self.otherwise.measure(grads, plan)
-        norms = torch.empty(self.parts, dtype=torch.float32, device="cpu")
+        norms = torch.empty(self.table.parts, dtype=torch.float32, device="cpu")
         self._pass(plan, norms, None)
         return norms
 
     def apply(self, grads: list[Tensor], coefficients: Tensor, plan: Plan, finite: Tensor | None = None) -> None:
         """Add to every part its gradient times its coefficient; nothing at all where `finite` is false."""
-        if finite is not None or not self._here(grads, plan):
+        if finite is not None or not self._find(grads, plan):
             self.otherwise.apply(grads, coefficients, plan, finite)
             return
         self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous())

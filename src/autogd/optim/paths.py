@@ -6,11 +6,10 @@ process holds a slice. All take and give one number a part, in the plan's order;
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from autogd.optim.multi_tensor import MultiTensor
-from autogd.optim.native import PLAIN, Native, library
+from autogd.optim.native import Native, library, plain
 from autogd.optim.plan import Plan
 from autogd.optim.readable import Readable
 from autogd.optim.sharded import Sharded, is_sharded
@@ -40,7 +39,6 @@ def choose_path(grads: list[Tensor], plan: Plan, foreach: bool | None) -> Path:
         return Sharded(grads, plan)
     if foreach is False or not plan.one_device or any(grad.is_sparse for grad in grads):
         return Readable()
-    ours = plan.looks and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
-    if ours and not torch.compiler.is_compiling() and (passes := library()) is not None:
+    if plain(plan) and (passes := library()) is not None:
         return Native(plan, passes)
     return MultiTensor(plan)

@@ -81,10 +81,9 @@ def gathered(piece: Tensor, like: Any) -> Tensor:
     return spread.full_tensor()
 
 
-def added_up(values: list[Tensor], plan: Plan) -> Tensor:
-    """The sum of one number a tensor, those of slices added over the processes first."""
+def added_up(values: list[Tensor], plan: Plan, path: object) -> Tensor:
+    """The sum of one number a tensor, those of slices added over the processes first, as the path knows them."""
     together = torch.stack([value.to(plan.reach) for value in values])
-    path = plan.kept.get("path")
     for group, mask in path.tensors if isinstance(path, Sharded) else []:
         shared = torch.where(mask, together, 0)
         torch.distributed.all_reduce(shared, group=group)

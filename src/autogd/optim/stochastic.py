@@ -8,18 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.atoms import Atom
-from autogd.geometry.directions import unit_direction
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.again import Snapshot
 from autogd.optim.agd import AGD
 from autogd.optim.averaging import averaging_share, exchanged
-from autogd.optim.bundles import Bundle, apart, bundles, together
 from autogd.optim.measured import MEMORY, next_rate, reach_of, renewed, trust
-from autogd.optim.momentum import MOMENTUM, look_ahead, slope_along
-from autogd.optim.paths import Path, choose_path
 from autogd.optim.plan import Plan, audible
-from autogd.optim.sharded import added_up, gathered, is_sharded, local, slice_of
+from autogd.optim.turning import Turning, choose_turning
 
 __all__ = ["StochasticAGD"]
 
@@ -128,7 +123,8 @@ class StochasticAGD(AGD):
     def _learn_constant(self, plan: Plan) -> None:
         """What the last step took away of its batch's slope, now that gradients are the same batch's after it."""
         memory = self._memory(plan)
-        left = self._slope([_dense(parameter) for parameter in plan.parameters], plan) * self._trusted
+        grads = [_dense(parameter) for parameter in plan.parameters]
+        left = self._turning(grads, plan).look(grads, plan)[1] * self._trusted
         measured = (memory["last_same"] - left) / reach_of(memory["rate"])
         learnt = torch.stack([renewed(self._constant(memory["steps"] - 1), measured), memory["steps"]])
         # which step it was measured after goes with it: later ones must not take it for theirs
@@ -148,16 +144,18 @@ class StochasticAGD(AGD):
         if self._lent:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
         grads = [_dense(parameter) for parameter in plan.parameters]
-        duals = plan.reach * self._path(grads, plan).measure(grads, plan)
+        memory = self._memory(plan)
+        turning = self._turning(grads, plan)
+        norms, slope = turning.look(grads, plan)
+        duals = plan.reach * norms
         heard, finite = audible(duals, plan)
         if plan.looks:
             self._refuse_non_finite(finite, plan, grads)
-        memory = self._memory(plan)
         first = memory["steps"] == 0
         G = torch.where(heard, duals, 0).sum() / plan.depth
         memory, factor = trust(memory, G, finite)
         self._trusted = factor
-        after = next_rate(memory, self._slope(grads, plan) * factor, self._constant(memory["steps"]))
+        after = next_rate(memory, slope * factor, self._constant(memory["steps"]))
         memory = {name: torch.where(finite & ~first, after[name], memory[name]) for name in MEMORY}
         # nothing is measured before the first step: it is Theorem 2's
         memory["rate"] = torch.where(first, self.majorisation.learning_rate(G), memory["rate"])
@@ -169,7 +167,9 @@ class StochasticAGD(AGD):
         memory["found"] = torch.where(multipliers.min() < 1, 1, memory["found"])
         # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
         memory["steps"] = memory["steps"] + (finite & (G > 0))
-        last_same = self._turn_and_move(grads, heard | ~finite, factor, steps, memory["steps"], plan) * factor
+        sizes = torch.where(heard | ~finite, plan.reach / plan.depth, 0)
+        share = averaging_share(memory["steps"])
+        last_same = turning.turn(grads, sizes, factor, steps, share, plan) * factor
         memory["last_same"] = torch.where(finite, last_same, memory["last_same"])
         # the rule's scalars go with the groups, where torch keeps a number's type as it is
         self.param_groups[0]["memory"] = torch.stack([memory[name] for name in MEMORY])
@@ -179,81 +179,11 @@ class StochasticAGD(AGD):
         if not plan.looks:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
-    def _choose_path(self, grads: list[Tensor], plan: Plan) -> Path:
-        # gradients are only measured here: directions are turned after the momentum
-        return choose_path(grads, plan, None)
-
-    def _turn_and_move(
-        self, grads: list[Tensor], heard: Tensor, factor: Tensor, steps: Tensor, count: Tensor, plan: Plan
-    ) -> Tensor:
-        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
-        slopes = []
-        share = averaging_share(count)
-        all_together = self._bundles(plan)
-        sizes = torch.where(heard, plan.reach / plan.depth, 0).split([bundle.atom.parts for bundle in all_together])
-        each = steps.expand(len(grads)).unbind()
-        for bundle, size in zip(all_together, sizes, strict=True):
-            first, parameters = bundle.where.start, plan.parameters[bundle.where]
-            group, step = plan.own[first], each[first]
-            momenta, directions, averages = self._held(bundle, plan, "momentum", "direction", "average")
-            weights = bundle.cut([local(parameter) for parameter in parameters])
-            slope, momentum = together(bundle.cut([local(grad) for grad in grads[bundle.where]])), together(momenta)
-            sign = -1.0 if group["maximize"] else 1.0
-            step, wanted, trusted = (value.to(slope.device) for value in (step, share, factor))
-            take: float | Tensor = 1 - MOMENTUM
-            if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
-                slope = torch.where(trusted == 0, 0, slope)
-                take = torch.where(trusted == 0, 0, 1 - MOMENTUM).to(accumulation_dtype(slope.dtype))
-            ahead = look_ahead(momentum, slope, sign * trusted, take)
-            if len(momenta) > 1:
-                apart(momentum, momenta)
-            turned = self._direction(ahead, parameters, bundle.atom, size.to(slope.device))
-            apart(turned, directions)
-            slopes.append(slope_along(turned, slope) * sign)
-            if group["weight_decay"]:
-                shrink = 1 - step * group["weight_decay"] * plan.atoms[first].weight / plan.depth
-                for weight in weights:  # each by itself: a factor in half precision would be too coarse
-                    weight.mul_(shrink)
-            dtype = weights[0].dtype
-            steps_each = [-step.to(dtype)] * len(weights)
-            torch._foreach_addcmul_(weights, list(turned.to(dtype).unbind()), steps_each)
-            moved = torch.where(step == 0, 0, wanted).to(averages[0].dtype)
-            torch._foreach_lerp_(averages, [w.to(moved.dtype) for w in weights], [moved] * len(weights))
-        return added_up(slopes, plan)
-
-    def _direction(self, ahead: Tensor, parameters: list[Tensor], atom: Atom, size: Tensor) -> Tensor:
-        """What is here of the directions of stacked tensors: every part at operator norm `size`."""
-        first, place = parameters[0], slice_of(parameters[0])
-        state = self.state[first]
-        full = ahead if place is None else gathered(ahead[0], first).unsqueeze(0)
-        turned, vector = unit_direction(full, atom, self._geometry, state.get("vector"), overwrite=True)
-        if vector is not None:
-            state["vector"] = vector
-        atom.cut(turned).mul_(atom.spread(size))
-        return turned if place is None else turned.narrow(place.dim + 1, place.offset, place.count)
-
-    def _slope(self, grads: list[Tensor], plan: Plan) -> Tensor:
-        """How fast the batch's loss falls along the last step's direction."""
-        slopes = []
-        for bundle in self._bundles(plan):
-            (directions,) = self._held(bundle, plan, "direction")
-            own = bundle.cut([local(grad) for grad in grads[bundle.where]])
-            fresh = slope_along(together(directions), together(own))
-            slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
-        return added_up(slopes, plan)
-
-    def _bundles(self, plan: Plan) -> list[Bundle]:
-        if "bundles" not in plan.kept:
-            # power iterations go on from a vector that each tensor keeps for itself, and slices are summed by tensor
-            alone = self._geometry == "operator" or any(is_sharded(parameter) for parameter in plan.parameters)
-            plan.kept["bundles"] = bundles(plan, alone)
-        found: list[Bundle] = plan.kept["bundles"]
-        return found
-
-    def _held(self, bundle: Bundle, plan: Plan, *names: str) -> list[list[Tensor]]:
-        """What is here of a bundle's states, by name."""
-        own = [self.state[parameter] for parameter in plan.parameters[bundle.where]]
-        return [bundle.cut([local(state[name]) for state in own]) for name in names]
+    def _turning(self, grads: list[Tensor], plan: Plan) -> Turning:
+        if "turning" not in plan.kept:
+            plan.kept["turning"] = choose_turning(grads, plan, self._geometry, self.state)
+        turning: Turning = plan.kept["turning"]
+        return turning
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -1,44 +1,16 @@
-/* The two passes over the weights, each over all tensors at once, on all threads.
- *
- * A tensor is a table in memory, blocks x rows x run, as autogd.geometry.runs says. Where `part` is not null, it tells
- * for every number of a block's run which part it belongs to, and rows repeat that; where it is null, a run is one
- * number, and a block is a part. Parts are numbered within the tensor; `first` is where its own begin among all.
- *
- * Threads share the rows evenly and always in the same way: what is summed by whom does not depend on the moment, so
- * a run can be repeated to the bit.
- */
+/* AGD's two passes over the weights, each over all tensors at once, on all threads: measure and apply. */
+#include "autogd.h"
+
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_thread_num(void) { return 0; }
-static int omp_get_num_threads(void) { return 1; }
-#endif
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EVERY_PROCESSOR __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define FOR_EVERY_PROCESSOR
-#endif
-
 #ifndef AUTOGD_SOURCE
-#define AUTOGD_SOURCE "" /* what this file was when it was compiled: another one's library must not be called */
+#define AUTOGD_SOURCE "" /* what the files were when they were compiled: others' library must not be called */
 #endif
 const char *autogd_source(void) { return AUTOGD_SOURCE; }
 
-typedef struct {
-    float *weight;
-    const float *grad;
-    const int32_t *part;
-    int64_t blocks, rows, run, first;
-} tensor;
-
 #define LANES 64   /* sums that grow side by side: no addition waits for the last */
-#define PIECE 8192 /* numbers of one run that are summed in float32 before they are added to a double; over rows, all are */
 
 FOR_EVERY_PROCESSOR
 static double sum_of_squares(const float *x, int64_t n) {
@@ -70,18 +42,16 @@ static void add_products(float *restrict weight, const float *restrict grad, con
     for (int64_t i = 0; i < n; i++) weight[i] += scale[i] * grad[i];
 }
 
-/* Calls `visit` with every stretch of rows, within one block of one tensor, that falls to this thread; backwards, the last
- * tensor comes first: what was measured last may still be in a cache. */
-typedef void visitor(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context);
-
-static void share(const tensor *tensors, int64_t count, int thread, int threads, int backwards, visitor *visit,
-                  void *context) {
+void autogd_share(const tensor *tensors, int64_t count, int backwards, int without_turned, visitor *visit, void *context) {
+    const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
     int64_t total = 0;
-    for (int64_t k = 0; k < count; k++) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
+    for (int64_t k = 0; k < count; k++)
+        if (!(without_turned && tensors[k].turned)) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
     const int64_t from = total / threads * thread, to = thread + 1 == threads ? total : total / threads * (thread + 1);
     int64_t before = backwards ? total : 0;
     for (int64_t i = 0; i < count; i++) {
         const tensor *t = tensors + (backwards ? count - 1 - i : i);
+        if (without_turned && t->turned) continue;
         const int64_t size = t->rows * t->run;
         if (backwards) before -= t->blocks * size;
         if (before < to && before + t->blocks * size > from) {
@@ -142,7 +112,7 @@ int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t p
         {
             const int thread = omp_get_thread_num();
             scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales};
-            share(tensors, count, thread, omp_get_num_threads(), !sums, sums ? measure_rows : apply_rows, &s);
+            autogd_share(tensors, count, !sums, 0, sums ? measure_rows : apply_rows, &s);
         }
         for (int64_t part = 0; norms && part < parts; part++) {
             for (int thread = 1; thread < threads; thread++) sums[part] += sums[thread * parts + part];

@@ -1,0 +1,369 @@
+/* StochasticAGD's two passes: look, at the gradients and along the last directions; and turn, which gives every tensor
+ * its new momentum, direction, weights and average.
+ *
+ * The direction is of the momentum seen one step ahead, a = k^2 m + (1 - k^2) g, where k is what momentum keeps: parts
+ * that are vectors are divided by their norm, matrices turned by Zolotarev's function of their gram. A matrix is read
+ * from where it lies, some columns at a time, and never held as a whole: two squares of its smaller side are, for every
+ * two threads, which share a matrix between them and meet after every stage.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "autogd.h"
+#include "polar.h"
+
+#define LANES 32 /* sums that grow side by side: no addition waits for the last */
+#define SUMS 3   /* of a part: of squares of gradients, of squares of a, and of products of gradients and last directions */
+#define WIDTH 16 /* columns of a matrix that are read at a time: more would be no faster */
+#define GAP 16   /* so that columns do not all fall on the same lines of a cache */
+
+typedef struct {
+    float keep;              /* of the momentum */
+    float factor;            /* of the gradients */
+    float share;             /* of the new weights in their average */
+    float whole, a, p, b, q; /* Zolotarev's function x (whole + a / (x^2 + p) + b / (x^2 + q)) */
+} settings;
+
+typedef struct {
+    int64_t tensor, part, offset;      /* of the first number, from the tensor's own */
+    int64_t side, length;              /* the smaller side, and the other */
+    int64_t side_stride, length_stride; /* numbers from one to the next along each */
+} matrix;
+
+static inline float widened(uint16_t bits) {
+    union { uint32_t bits; float value; } x = {(uint32_t)bits << 16};
+    return x.value;
+}
+
+static inline uint16_t rounded(float value) {
+    union { float value; uint32_t bits; } x = {value};
+    return (uint16_t)((x.bits + 0x7fff + ((x.bits >> 16) & 1)) >> 16);
+}
+
+/* How much of m and of g there is in a; and the gradient's sign. */
+typedef struct { float old, fresh, sign; } mixture;
+static inline mixture ahead(const settings *s, int64_t sign) {
+    const float old = s->keep * s->keep;
+    return (mixture){old, (1 - old) * s->factor * sign, (float)sign};
+}
+
+FOR_EVERY_PROCESSOR
+static void look(const float *g, const uint16_t *m, const uint16_t *d, mixture in, int64_t n, double *sums) {
+    float gg[LANES] = {0}, aa[LANES] = {0}, dg[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float x = g[i + j], y = in.old * widened(m[i + j]) + in.fresh * x;
+            gg[j] += x * x;
+            aa[j] += y * y;
+            dg[j] += x * widened(d[i + j]);
+        }
+    for (; i < n; i++) {
+        const float x = g[i], y = in.old * widened(m[i]) + in.fresh * x;
+        gg[0] += x * x;
+        aa[0] += y * y;
+        dg[0] += x * widened(d[i]);
+    }
+    for (int j = 0; j < LANES; j++) {
+        sums[0] += gg[j];
+        sums[1] += aa[j];
+        sums[2] += in.sign * dg[j];
+    }
+}
+
+FOR_EVERY_PROCESSOR
+static void look_along(const float *restrict g, const uint16_t *restrict m, const uint16_t *restrict d, mixture in, int64_t n,
+                       float *restrict gg, float *restrict aa, float *restrict dg) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const float x = g[i], y = in.old * widened(m[i]) + in.fresh * x;
+        gg[i] += x * x;
+        aa[i] += y * y;
+        dg[i] += x * widened(d[i]);
+    }
+}
+
+/* One number: its new momentum and direction t, weight and average. */
+typedef struct { float old, fresh, step, shrink, share; } movement;
+static inline void move_one(float *w, float g, uint16_t *m, uint16_t *d, float *x, float t, movement by) {
+    *m = rounded(by.old * widened(*m) + by.fresh * g);
+    *d = rounded(t);
+    *w = *w * by.shrink - by.step * t;
+    *x += by.share * (*w - *x);
+}
+
+/* The parts of one row, or one part: `scales` or, where it is null, `scale` gives what a is multiplied by. */
+FOR_EVERY_PROCESSOR
+static float move(float *restrict w, const float *restrict g, uint16_t *restrict m, uint16_t *restrict d, float *restrict x,
+                  float scale, const float *restrict scales, mixture in, movement by, int64_t n) {
+    float slope = 0;
+    if (scales) {
+#pragma omp simd reduction(+ : slope)
+        for (int64_t i = 0; i < n; i++) {
+            const float t = scales[i] * (in.old * widened(m[i]) + in.fresh * g[i]);
+            slope += t * g[i];
+            move_one(w + i, g[i], m + i, d + i, x + i, t, by);
+        }
+        return slope;
+    }
+#pragma omp simd reduction(+ : slope)
+    for (int64_t i = 0; i < n; i++) {
+        const float t = scale * (in.old * widened(m[i]) + in.fresh * g[i]);
+        slope += t * g[i];
+        move_one(w + i, g[i], m + i, d + i, x + i, t, by);
+    }
+    return slope;
+}
+
+typedef struct {
+    const tensor *tensors;
+    const settings *by;
+    double *sums;                 /* of the parts, or the slope alone */
+    float *buffer;                /* as long as the longest run that has parts, SUMS times */
+    const float *scales;          /* of the parts */
+    const float *steps, *shrinks; /* of the tensors */
+} context;
+
+static movement movement_of(const context *c, const tensor *t) {
+    const int64_t at = t - c->tensors;
+    const float keep = c->by->keep, step = c->steps[at];
+    return (movement){keep, (1 - keep) * c->by->factor * t->sign, step, c->shrinks[at], step == 0 ? 0 : c->by->share};
+}
+
+static void look_at_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
+    const context *c = given;
+    const int64_t at = (block * t->rows + row) * t->run, n = t->run;
+    const mixture in = ahead(c->by, t->sign);
+    double *sums = c->sums + SUMS * t->first;
+    if (!t->part) {
+        for (int64_t i = 0; i < rows; i += PIECE) {
+            const int64_t here = at + i;
+            look(t->grad + here, t->momentum + here, t->direction + here, in, rows - i < PIECE ? rows - i : PIECE,
+                 sums + SUMS * block);
+        }
+        return;
+    }
+    memset(c->buffer, 0, SUMS * n * sizeof(float));
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t here = at + r * n;
+        look_along(t->grad + here, t->momentum + here, t->direction + here, in, n, c->buffer, c->buffer + n, c->buffer + 2 * n);
+    }
+    const int32_t *part = t->part + block * n;
+    for (int64_t j = 0; j < n; j++)
+        for (int k = 0; k < SUMS; k++) sums[SUMS * part[j] + k] += c->buffer[k * n + j] * (k == 2 ? in.sign : 1);
+}
+
+static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
+    const context *c = given;
+    const int64_t at = (block * t->rows + row) * t->run, n = t->part ? t->run : rows;
+    const mixture in = ahead(c->by, t->sign);
+    const movement by = movement_of(c, t);
+    const float *scales = c->scales + t->first;
+    if (t->part)
+        for (int64_t j = 0; j < n; j++) c->buffer[j] = scales[t->part[block * n + j]];
+    for (int64_t r = 0; r < (t->part ? rows : 1); r++)
+        for (int64_t i = 0; i < n; i += PIECE) {
+            const int64_t here = at + r * n + i;
+            *c->sums += t->sign * move(t->weight + here, t->grad + here, t->momentum + here, t->direction + here, t->average + here,
+                                       t->part ? 0 : scales[block], t->part ? c->buffer + i : NULL, in, by,
+                                       n - i < PIECE ? n - i : PIECE);
+        }
+}
+
+/* One matrix between the stages: where two threads have their squares, and what else they tell each other. */
+typedef struct {
+    float *one, *other;
+    double squares[2];
+    int64_t N, stride;
+} desk;
+
+static int64_t padded(int64_t side) { return (side + SIDE - 1) / SIDE * SIDE; }
+
+/* Columns of a, times scale, one after the other, `stride` numbers apart, with zeros where the matrix ends. */
+FOR_EVERY_PROCESSOR
+static void read_columns(float *restrict to, int64_t stride, int64_t N, const tensor *t, const matrix *x, int64_t column,
+                         int64_t columns, mixture in, float scale) {
+    const float *restrict g = t->grad + x->offset;
+    const uint16_t *restrict m = t->momentum + x->offset;
+    const int64_t along = x->side_stride, across = x->length_stride, n = x->side;
+    const float old = scale * in.old, fresh = scale * in.fresh;
+    if (along == 1)
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t at = (column + c) * across;
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) to[c * stride + i] = old * widened(m[at + i]) + fresh * g[at + i];
+        }
+    else
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = i * along + column * across;
+            for (int64_t c = 0; c < columns; c++)
+                to[c * stride + i] = old * widened(m[at + c * across]) + fresh * g[at + c * across];
+        }
+    for (int64_t c = 0; c < columns; c++) memset(to + c * stride + n, 0, (N - n) * sizeof(float));
+    for (int64_t c = columns; c % SIDE; c++) memset(to + c * stride, 0, N * sizeof(float));
+}
+
+/* Move along columns of directions, as they were read; gives the slope. */
+FOR_EVERY_PROCESSOR
+static double move_columns(const float *restrict from, int64_t stride, const tensor *t, const matrix *x, int64_t column,
+                           int64_t columns, movement by) {
+    const float *restrict g = t->grad + x->offset;
+    uint16_t *restrict m = t->momentum + x->offset, *restrict d = t->direction + x->offset;
+    float *restrict w = t->weight + x->offset, *restrict average = t->average + x->offset;
+    const int64_t along = x->side_stride, across = x->length_stride, n = x->side;
+    double slope = 0;
+    if (along == 1)
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t at = (column + c) * across;
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t i = 0; i < n; i++) {
+                const float turned = from[c * stride + i];
+                sum += turned * g[at + i];
+                move_one(w + at + i, g[at + i], m + at + i, d + at + i, average + at + i, turned, by);
+            }
+            slope += sum;
+        }
+    else
+        for (int64_t i = 0; i < n; i++) {
+            float sum = 0;
+            for (int64_t c = 0; c < columns; c++) {
+                const int64_t at = i * along + (column + c) * across;
+                const float turned = from[c * stride + i];
+                sum += turned * g[at];
+                move_one(w + at, g[at], m + at, d + at, average + at, turned, by);
+            }
+            slope += sum;
+        }
+    return slope;
+}
+
+/* The stages of one half of one matrix. */
+typedef struct {
+    const context *c;
+    const matrix *x;
+    const tensor *t;
+    desk *at;
+    int half;
+    float norm, size; /* of a, and what the direction's operator norm shall be */
+    float *columns;   /* room for WIDTH of them */
+} job;
+
+static int64_t begin_of(const job *j, int half) {
+    const int64_t middle = (j->x->length / 2 + WIDTH - 1) / WIDTH * WIDTH;
+    return half == 0 ? 0 : half == 1 && middle < j->x->length ? middle : j->x->length;
+}
+
+static void stage(const job *j, int which, double *slope) {
+    desk *at = j->at;
+    const settings *by = j->c->by;
+    const int64_t N = at->N, from = begin_of(j, j->half), to = begin_of(j, j->half + 1);
+    const int turns = j->norm > 0 && j->size != 0;
+    const mixture in = ahead(by, j->t->sign);
+    if (which < 4 && !turns) return;
+    if (which == 0) {
+        float *square = j->half ? at->other : at->one;
+        if (from == to) memset(square, 0, N * N * sizeof(float));
+        for (int64_t column = from; column < to; column += WIDTH) {
+            const int64_t columns = to - column < WIDTH ? to - column : WIDTH;
+            read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
+            autogd_add_gram(square, N, j->columns, at->stride, columns, column == from);
+        }
+    } else if (which == 1) {
+        autogd_add_halves(at->one, at->other, N, j->half);
+    } else if (which == 2) {
+        at->squares[j->half] = autogd_square_of_square(at->one, N, j->half);
+    } else {
+        /* the square root of the norm of the gram's square: the square of the 8-norm of singular values */
+        const float scale = (float)sqrt(sqrt(at->squares[0] + at->squares[1]));
+        if (which == 3)
+            autogd_invert(j->half ? at->other : at->one, N, 1 / scale, j->half ? by->q : by->p);
+        else if (which == 4 && turns)
+            autogd_add_fractions(at->one, at->other, N, by->a, by->b, by->whole, j->size / sqrtf(scale), j->half);
+    }
+    if (which != 5) return;
+    /* the second square is no longer needed: directions are put there */
+    float *directions = at->other + j->half * WIDTH * at->stride;
+    const movement moves = movement_of(j->c, j->t);
+    if (!turns) memset(directions, 0, WIDTH * at->stride * sizeof(float));
+    for (int64_t column = from; column < to; column += WIDTH) {
+        const int64_t columns = to - column < WIDTH ? to - column : WIDTH;
+        if (turns) {
+            read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
+            autogd_multiply(directions, at->one, N, j->columns, at->stride, columns);
+        }
+        *slope += j->t->sign * move_columns(directions, at->stride, j->t, j->x, column, columns, moves);
+    }
+}
+
+static int64_t room_for(int64_t N) {
+    const int64_t square = N * N, columns = 2 * WIDTH * (N + GAP);
+    return square + (square > columns ? square : columns);
+}
+
+/* Numbers that the passes want to work with: doubles, and floats. */
+int64_t autogd_doubles(int64_t parts, int threads) { return SUMS * parts * threads; }
+int64_t autogd_floats(int64_t longest, int64_t largest, int threads) {
+    const int64_t N = padded(largest), run = SUMS * longest, columns = WIDTH * (N + GAP);
+    return threads * (run > columns ? run : columns) + (threads + 1) / 2 * room_for(N);
+}
+
+/* Every part's SUMS sums, at the beginning of `sums`. */
+void autogd_look(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, const settings *by, double *sums,
+                 float *floats, int threads) {
+    const int64_t each = SUMS * parts;
+    memset(sums, 0, each * threads * sizeof(double));
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num();
+        context c = {tensors, by, sums + thread * each, floats + thread * SUMS * longest, NULL, NULL, NULL};
+        autogd_share(tensors, count, 0, 0, look_at_rows, &c);
+    }
+    for (int thread = 1; thread < threads; thread++)
+        for (int64_t i = 0; i < each; i++) sums[i] += sums[thread * each + i];
+}
+
+/* Move everything; gives the slope along the new directions. `sums` has what `autogd_look` found with a factor of one,
+ * `sizes` every part's operator norm; `norms` has room for two numbers a part, `slopes` for one a thread and two a matrix. */
+double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices, int64_t turned, int64_t longest, int64_t largest,
+                   int64_t parts, const settings *by, const float *steps, const float *shrinks, const float *sizes, double *sums,
+                   float *norms, double *slopes, float *floats, int threads) {
+    const int64_t N = padded(largest), run = SUMS * longest, columns = WIDTH * (N + GAP), room = room_for(N);
+    const int64_t each = run > columns ? run : columns, desks = (threads + 1) / 2;
+    float *scales = norms + parts;
+    if (by->factor != 1) autogd_look(tensors, count, longest, parts, by, sums, floats, threads); /* seldom */
+    for (int64_t i = 0; i < parts; i++) {
+        norms[i] = (float)sqrt(sums[SUMS * i + 1]);
+        scales[i] = norms[i] > 0 ? sizes[i] / norms[i] : 0;
+    }
+    memset(slopes, 0, (threads + 2 * turned) * sizeof(double));
+    desk all[desks];
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num();
+        float *own = floats + thread * each;
+        context c = {tensors, by, slopes + thread, own, scales, steps, shrinks};
+        autogd_share(tensors, count, 1, 1, move_rows, &c);
+        for (int64_t first = 0; first < turned; first += desks) {
+            const int64_t here = turned - first < desks ? turned - first : desks;
+#pragma omp for schedule(static, 1)
+            for (int64_t i = 0; i < here; i++) {
+                desk *at = all + i;
+                at->one = floats + threads * each + i * room;
+                at->N = padded(matrices[first + i].side);
+                at->other = at->one + at->N * at->N;
+                at->stride = at->N + GAP;
+            }
+            for (int which = 0; which < 6; which++)
+#pragma omp for schedule(static, 1)
+                for (int64_t i = 0; i < 2 * here; i++) {
+                    const matrix *x = matrices + first + i / 2;
+                    const job j = {&c, x, tensors + x->tensor, all + i / 2, (int)(i % 2), norms[x->part], sizes[x->part], own};
+                    stage(&j, which, slopes + threads + 2 * (first + i / 2) + i % 2);
+                }
+        }
+    }
+    double slope = 0;
+    for (int64_t i = 0; i < threads + 2 * turned; i++) slope += slopes[i];
+    return slope;
+}

@@ -1,0 +1,139 @@
+"""StochasticAGD's two passes in C: for float32 on the CPU, where the library has been compiled.
+
+Nothing is copied that is as large as a tensor: what a step needs besides the state are, for every two threads, two
+squares of the smaller side of the largest matrix.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from itertools import pairwise, product
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from autogd.geometry.atoms import Atom
+from autogd.geometry.zolotarev import POLES, WHOLE
+from autogd.optim.momentum import MOMENTUM
+from autogd.optim.native import WORDS, Table
+from autogd.optim.plan import Plan
+
+__all__ = ["NativeTurning"]
+
+STATES = {"momentum": torch.bfloat16, "direction": torch.bfloat16, "average": torch.float32}
+SUMS = 3  # that a look gives of every part: of gradients squared, of momenta ahead squared, of slopes along directions
+
+
+class _Otherwise(Protocol):
+    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]: ...
+    def turn(
+        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
+    ) -> Tensor: ...
+
+
+class NativeTurning:
+    """All tensors in one call of the library; what it does not take in some step goes torch's way in that step."""
+
+    def __init__(self, plan: Plan, passes: ctypes.CDLL, spectral: bool, state: Any, otherwise: _Otherwise) -> None:
+        self.passes, self.state, self.otherwise, self.table = passes, state, otherwise, Table(plan)
+        matrices = self._matrices(plan) if spectral and self.table.fits else []
+        self.count = len(matrices)
+        self.largest = max((matrix[3] for matrix in matrices), default=0)
+        words = [word for matrix in sorted(matrices, key=lambda matrix: matrix[3:5]) for word in matrix]
+        self.matrices = (ctypes.c_int64 * len(words))(*words)
+        poles = [number for pole in POLES for number in pole]
+        # as `settings` in turns.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's numbers
+        self.settings = torch.tensor([MOMENTUM, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
+        self.sums: Tensor | None = None  # what the last look found, for the turn after it
+
+    def _matrices(self, plan: Plan) -> list[tuple[int, ...]]:
+        """Where the parts are that are to be turned, as `matrix` in turns.c has it."""
+        found: list[tuple[int, ...]] = []
+        for at, (parameter, atom) in enumerate(zip(plan.parameters, plan.atoms, strict=True)):
+            if atom.fan_in == 1 or atom.fan_out == 1:
+                continue
+            strides = atom.cut(parameter).stride()
+            steps = (_stride(atom, strides, dims) for dims in (atom.rows, atom.columns))
+            sides = list(zip((atom.fan_out, atom.fan_in), steps, strict=True))
+            if any(stride is None for _, stride in sides):
+                self.table.fits = False
+                return []
+            # of two equal sides, the one that lies without gaps
+            (side, along), (length, across) = sorted(sides, key=lambda side: (side[0], side[1] or 0))
+            first = self.table.words[WORDS * at + 9]
+            self.table.words[WORDS * at + 10] = 1
+            for part, where in enumerate(product(*(range(atom.shape[i]) for i in atom.grid))):
+                offset = sum(index * strides[i] for index, i in zip(where, atom.grid, strict=True))
+                found.append((at, first + part, offset, side, length, along or 0, across or 0))
+        return found
+
+    def _find(self, grads: list[Tensor], plan: Plan) -> bool:
+        """Write down where everything is now; False where the library cannot take it as it is."""
+        if not self.table.find(grads, plan):
+            return False
+        words, at = self.table.words, 0
+        for parameter, group, (count, stride) in zip(plan.parameters, plan.own, self.table.layouts, strict=True):
+            state = self.state[parameter]
+            for place, (name, dtype) in enumerate(STATES.items(), at + 2):
+                held = state[name]
+                if held.dtype is not dtype or held.numel() != count or held.stride() != stride:
+                    return False
+                words[place] = held.data_ptr()
+            words[at + 11] = -1 if group["maximize"] else 1
+            at += WORDS
+        return True
+
+    def _room(self, threads: int) -> Tensor:
+        """What the library works in."""
+        floats = self.passes.autogd_floats(self.table.longest, self.largest, threads)
+        return torch.empty(floats, dtype=torch.float32, device="cpu")
+
+    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
+        """The norm of every part's gradient, as one vector; and the slope along the last directions."""
+        self.sums = None
+        if not self._find(grads, plan):
+            return self.otherwise.look(grads, plan)
+        threads, table = torch.get_num_threads(), self.table
+        sums = torch.empty(self.passes.autogd_doubles(table.parts, threads), dtype=torch.float64, device="cpu")
+        room = self._room(threads)
+        self.settings[1] = 1.0
+        self.passes.autogd_look(
+            table.words, len(grads), table.longest, table.parts, self.settings.data_ptr(), sums.data_ptr(),
+            room.data_ptr(), threads,
+        )  # fmt: skip
+        self.sums = sums
+        each = sums[: SUMS * table.parts].view(-1, SUMS)
+        return each[:, 0].sqrt().to(plan.reach.dtype), each[:, 2].sum().to(plan.reach.dtype)
+
+    def turn(
+        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
+    ) -> Tensor:
+        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
+        sums, self.sums = self.sums, None
+        if sums is None:
+            return self.otherwise.turn(grads, sizes, factor, steps, share, plan)
+        threads, table = torch.get_num_threads(), self.table
+        self.settings[1:3] = torch.stack([factor, share])
+        decay = plan.per_tensor(lambda group: group["weight_decay"])
+        every = steps.expand(len(grads)).to(torch.float32).contiguous()
+        shrinks = (1 - every * decay * plan.weights / plan.depth).to(torch.float32)
+        sizes = sizes.to(torch.float32).contiguous()
+        norms = torch.empty(2 * table.parts, dtype=torch.float32, device="cpu")
+        slopes = torch.empty(threads + 2 * self.count, dtype=torch.float64, device="cpu")
+        room = self._room(threads)
+        slope = self.passes.autogd_turn(
+            table.words, len(grads), self.matrices, self.count, table.longest, self.largest, table.parts,
+            self.settings.data_ptr(), every.data_ptr(), shrinks.data_ptr(), sizes.data_ptr(), sums.data_ptr(),
+            norms.data_ptr(), slopes.data_ptr(), room.data_ptr(), threads,
+        )  # fmt: skip
+        torch.autograd.graph.increment_version(plan.parameters)
+        return torch.tensor(slope, dtype=plan.reach.dtype, device="cpu")
+
+
+def _stride(atom: Atom, strides: Sequence[int], dims: tuple[int, ...]) -> int | None:
+    """From one row, or column, of a matrix to the next; None where there is no one answer."""
+    many = [i for i in dims if atom.shape[i] != 1]
+    if any(strides[i] != strides[j] * atom.shape[j] for i, j in pairwise(many)):
+        return None
+    return strides[many[-1]] if many else math.prod(atom.shape)
