@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.roles import read_roles
-from autogd.optim import AGD, StochasticAGD
+from autogd.optim import AGD, AveragedAGD, StochasticAGD
 
 __all__ = ["OPTIMISERS", "PAPER_GRID", "Entry", "Optimiser", "averaged", "build", "entry", "learning_rate"]
 
@@ -251,6 +251,9 @@ def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
 
 OPTIMISERS: dict[str, Entry] = {
     "agd": Entry(lambda model, lr: AGD(model), start="dimensional", rated=False, shards=True),
+    "agd-averaged": Entry(
+        lambda model, lr: AveragedAGD(model), start="dimensional", rated=False, averages=True, shards=True
+    ),
     "agd-stochastic": Entry(
         lambda model, lr: StochasticAGD(model), start="dimensional", rated=False, averages=True, shards=True
     ),

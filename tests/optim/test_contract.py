@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD, StochasticAGD
+from autogd import AGD, AveragedAGD, StochasticAGD
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*told from shape alone")
 
@@ -17,7 +17,9 @@ def sgd(params, **settings):
     return torch.optim.SGD(params, **{"lr": 0.01, **settings})
 
 
-EACH = pytest.mark.parametrize("make", [AGD, StochasticAGD, sgd], ids=["AGD", "StochasticAGD", "SGD"])
+EACH = pytest.mark.parametrize(
+    "make", [AGD, AveragedAGD, StochasticAGD, sgd], ids=["AGD", "AveragedAGD", "StochasticAGD", "SGD"]
+)
 
 
 def network():

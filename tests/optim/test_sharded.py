@@ -37,10 +37,11 @@ class EveryAtom(nn.Module):
 
 
 def makers():
-    from autogd import AGD, StochasticAGD
+    from autogd import AGD, AveragedAGD, StochasticAGD
 
     return {
         "frobenius": lambda model: AGD(model, weight_decay=0.01),
+        "averaged": lambda model: AveragedAGD(model, weight_decay=0.01),
         "operator": lambda model: AGD(model, geometry="operator"),
         "spectral": lambda model: AGD(model, geometry="spectral"),
         "stochastic": lambda model: StochasticAGD(model, weight_decay=0.01),
@@ -49,7 +50,14 @@ def makers():
 
 
 # StochasticAGD holds momentum and direction in float32, and a polar factor magnifies what rounding leaves there
-TOLERANCE = {"frobenius": 1e-12, "operator": 1e-10, "spectral": 1e-10, "stochastic": 1e-4, "stochastic, operator": 1e-4}
+TOLERANCE = {
+    "frobenius": 1e-12,
+    "averaged": 1e-12,
+    "operator": 1e-10,
+    "spectral": 1e-10,
+    "stochastic": 1e-4,
+    "stochastic, operator": 1e-4,
+}
 
 
 def whole(model):

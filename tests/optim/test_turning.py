@@ -59,7 +59,7 @@ def test_every_atom_moves_as_torch_moves_it(threads, kinds, seed, layout, factor
         for way, plan in ways[:2]:
             norms, slope = way.look(grads, plan)
             sizes = torch.where(torch.arange(len(norms)) % 3 == 2, 0, plan.reach / plan.depth)  # some are not heard
-            steps = torch.tensor([0.0 if still and i % 2 else 0.3 for i in range(len(grads))])
+            steps = torch.tensor([0.0 if still and group is groups[1] else 0.3 for group in plan.own])
             share = torch.tensor(0.4)
             same = way.turn(grads, sizes, torch.tensor(factor), steps, share, plan)
             scale = sum(float(g.norm()) for g in grads) + 1

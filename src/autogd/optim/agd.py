@@ -16,7 +16,7 @@ from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
 from autogd.optim.paths import Path, choose_path
-from autogd.optim.plan import Plan, make_plan, solve
+from autogd.optim.plan import Plan, Solution, make_plan, solve
 from autogd.optim.telemetry import LastStep
 from autogd.optim.turned import Turned
 
@@ -127,22 +127,31 @@ class AGD(Optimizer):
 
     def _update(self, plan: Plan) -> None:
         """Measure, solve, apply."""
-        grads = [_gradient(parameter) for parameter in plan.parameters]
-        path = self._path(grads, plan)
-        solution = solve(path.measure(grads, plan), plan, self.majorisation.learning_rate)
+        grads = plan.gradients()
+        norms = self._path(grads, plan).measure(grads, plan)
+        solution = solve(norms, plan, self.majorisation.learning_rate)
         if plan.looks:
             self._refuse_non_finite(solution.finite, plan, grads)
+        multipliers = plan.per_tensor(lambda g: g["lr"] * g["gain"] * (-1 if g["maximize"] else 1))
+        keep = None  # of every tensor, what weight decay leaves
         if any(group["weight_decay"] for group in plan.groups):
             decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
-            path.shrink(1 - solution.learning_rate / plan.depth * plan.weights * decay, plan)
-        multipliers = plan.per_tensor(lambda g: g["lr"] * g["gain"] * (-1 if g["maximize"] else 1))
-        finite = None if plan.looks else solution.finite
-        path.apply(grads, solution.coefficients * plan.per_part(multipliers), plan, finite)
+            keep = 1 - solution.learning_rate / plan.depth * plan.weights * decay
+        self._move(grads, solution, solution.coefficients * plan.per_part(multipliers), keep, plan)
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
         self._last = (plan, solution.duals, solution.heard, multipliers)
-        if finite is not None:
-            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+        if not plan.looks:
+            self.skipped_steps = self.skipped_steps.to(solution.finite.device) + ~solution.finite
+
+    def _move(
+        self, grads: list[Tensor], solution: Solution, coefficients: Tensor, keep: Tensor | None, plan: Plan
+    ) -> None:
+        """Shrink what is to be shrunk, and add to every part its gradient times its coefficient."""
+        path = self._path(grads, plan)
+        if keep is not None:
+            path.shrink(keep, plan)
+        path.apply(grads, coefficients, plan, None if plan.looks else solution.finite)
 
     def _path(self, grads: list[Tensor], plan: Plan) -> Path:
         if "path" not in plan.kept:
@@ -247,7 +256,3 @@ def _spread(grad: Tensor) -> object:
     """How a DTensor lies over the processes; nothing for any other tensor."""
     return getattr(grad, "placements", None), getattr(grad, "device_mesh", None)
 
-
-def _gradient(parameter: Tensor) -> Tensor:
-    grad = cast(Tensor, parameter.grad)
-    return grad.coalesce() if grad.is_sparse else grad

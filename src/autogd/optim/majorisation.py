@@ -42,4 +42,4 @@ class ExponentialMajorisation:
 
     def learning_rate(self, G: Tensor) -> Tensor:
         """Theorem 2: eta = log((1 + sqrt(1 + 4G)) / 2), in a form that keeps its digits when G is small."""
-        return torch.log1p(2 * G / (1 + torch.sqrt(1 + 4 * G)))
+        return torch.log1p(G / (0.5 + torch.sqrt(G + 0.25)))

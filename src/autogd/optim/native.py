@@ -40,7 +40,7 @@ def library() -> ctypes.CDLL | None:
     if found.autogd_source().decode() != fingerprint():
         return None
     pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    found.autogd_pass.argtypes = [pointer, number, number, number, pointer, pointer, threads]
+    found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 4, threads]
     found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
     found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, threads], number
     found.autogd_look.argtypes = [pointer, number, number, number, pointer, pointer, pointer, threads]
@@ -128,8 +128,8 @@ class Native:
         self.found = which if self.table.find(grads, plan) else None
         return self.found is not None
 
-    def _pass(self, plan: Plan, norms: Tensor | None, scales: Tensor | None) -> None:
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in (norms, scales)]
+    def _pass(self, plan: Plan, *given: Tensor | None) -> None:
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in given]
         sizes = len(plan.parameters), self.table.longest, self.table.parts
         if self.passes.autogd_pass(self.table.words, *sizes, *addresses, torch.get_num_threads()):
             raise MemoryError("a step: there is no memory left for the sums of a row; no weight was changed")
@@ -140,7 +140,7 @@ class Native:
         if not self._find(grads, plan):
             return self.otherwise.measure(grads, plan)
         norms = torch.empty(self.table.parts, dtype=torch.float32, device="cpu")
-        self._pass(plan, norms, None)
+        self._pass(plan, norms, None, None, None)
         return norms
 
     def apply(self, grads: list[Tensor], coefficients: Tensor, plan: Plan, finite: Tensor | None = None) -> None:
@@ -148,8 +148,39 @@ class Native:
         if finite is not None or not self._find(grads, plan):
             self.otherwise.apply(grads, coefficients, plan, finite)
             return
-        self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous())
+        self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous(), None, None)
         torch.autograd.graph.increment_version(plan.parameters)
+
+    def average(
+        self,
+        grads: list[Tensor],
+        coefficients: Tensor,
+        averages: list[Tensor],
+        mixture: Tensor,
+        keeps: Tensor,
+        plan: Plan,
+    ) -> bool:
+        """`apply`, with an average beside every tensor, as `mixture` in passes.c says; False where that cannot be.
+
+        Args:
+            grads: the gradients that were measured.
+            coefficients: of every part.
+            averages: of every tensor.
+            mixture: three numbers.
+            keeps: of every tensor, by what its weights and its average are multiplied.
+            plan: whose tensors they are.
+        """
+        if not self._find(grads, plan):
+            return False
+        table, at = self.table, 4
+        for held, (count, stride) in zip(averages, table.layouts, strict=True):
+            if held.dtype is not torch.float32 or held.numel() != count or held.stride() != stride:
+                return False
+            table.words[at] = held.data_ptr()
+            at += WORDS
+        self._pass(plan, None, *(tensor.to(torch.float32).contiguous() for tensor in (coefficients, mixture, keeps)))
+        torch.autograd.graph.increment_version(plan.parameters)
+        return True
 
     def shrink(self, factors: Tensor, plan: Plan) -> None:
         """Multiply every tensor by its factor."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -52,10 +53,20 @@ class Plan:
     sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)  # what else is worked out once
 
-    @property
+    @cached_property
     def looks(self) -> bool:
         """Whether a step may look at a number without waiting for a device."""
         return self.reach.device.type == "cpu"
+
+    @cached_property
+    def sparse(self) -> bool:
+        """Whether any gradient is; those of another layout would have another plan."""
+        return any(parameter.grad is not None and parameter.grad.is_sparse for parameter in self.parameters)
+
+    def gradients(self) -> list[Tensor]:
+        """Of all tensors, as they are now."""
+        grads: list[Any] = [parameter.grad for parameter in self.parameters]
+        return [grad.coalesce() if grad.is_sparse else grad for grad in grads] if self.sparse else grads
 
     def per_tensor(self, setting: Callable[[dict[str, Any]], Any]) -> Tensor:
         """A setting of the groups, as a vector of one number a tensor; as one number where there is one group."""

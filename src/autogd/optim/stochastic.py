@@ -1,17 +1,14 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.again import Snapshot
-from autogd.optim.agd import AGD
-from autogd.optim.averaging import averaging_share, exchanged
+from autogd.optim.averaging import averaging_share
+from autogd.optim.lending import Lending
 from autogd.optim.measured import MEMORY, next_rate, reach_of, renewed, trust
 from autogd.optim.plan import Plan, audible
 from autogd.optim.turning import Turning, choose_turning
@@ -23,7 +20,7 @@ __all__ = ["StochasticAGD"]
 HALF = {torch.float64: torch.float32}
 
 
-class StochasticAGD(AGD):
+class StochasticAGD(Lending):
     r"""AGD for minibatches: directions from momentum, η from slopes that fresh batches measure, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays; the batch's noise inflates G; and the bound's
@@ -70,8 +67,6 @@ class StochasticAGD(AGD):
         maximize: bool = False,
         atoms: Any = None,
     ) -> None:
-        self._lent = False  # whether the model holds the averaged weights
-        self._modules: list[weakref.ref[nn.Module]] = []
         self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
         self._trusted = torch.ones(())  # what the last batch's gradient was multiplied by
         super().__init__(
@@ -84,12 +79,6 @@ class StochasticAGD(AGD):
             atoms=atoms,
         )
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
-        if isinstance(param_group["params"], nn.Module):
-            self._modules.append(weakref.ref(param_group["params"]))
-        super().add_param_group(param_group)
-
     def step_and_measure(self, closure: Callable[[], Any]) -> Any:
         """`step(closure)`, and then the batch once more: the next η goes by the bound's constant of this very batch.
 
@@ -99,6 +88,7 @@ class StochasticAGD(AGD):
         as torch asks of closures. In the second pass dropout draws the same numbers, and the buffers of the Module that
         the optimiser was given are as they were in the first; the gradients that it leaves are of the new weights.
 
+        >>> from torch import nn
         >>> model = nn.Linear(4, 1)
         >>> optimiser = StochasticAGD(model)
         >>> def closure():
@@ -123,7 +113,7 @@ class StochasticAGD(AGD):
     def _learn_constant(self, plan: Plan) -> None:
         """What the last step took away of its batch's slope, now that gradients are the same batch's after it."""
         memory = self._memory(plan)
-        grads = [_dense(parameter) for parameter in plan.parameters]
+        grads = _dense(plan)
         left = self._turning(grads, plan).look(grads, plan)[1] * self._trusted
         measured = (memory["last_same"] - left) / reach_of(memory["rate"])
         learnt = torch.stack([renewed(self._constant(memory["steps"] - 1), measured), memory["steps"]])
@@ -136,14 +126,10 @@ class StochasticAGD(AGD):
         constant, measured_at = self.param_groups[0]["constant"].unbind()
         return torch.where(measured_at == steps, constant, torch.nan)
 
-    def _alive(self) -> list[nn.Module]:
-        return [module for reference in self._modules if (module := reference()) is not None]
-
     def _update(self, plan: Plan) -> None:
         """Measure the slope that is left along the last direction, solve, turn, move."""
-        if self._lent:
-            raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
-        grads = [_dense(parameter) for parameter in plan.parameters]
+        self._refuse_while_lent()
+        grads = _dense(plan)
         memory = self._memory(plan)
         turning = self._turning(grads, plan)
         norms, slope = turning.look(grads, plan)
@@ -185,36 +171,13 @@ class StochasticAGD(AGD):
         turning: Turning = plan.kept["turning"]
         return turning
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before.
-
-        Under FSDP2 give the optimiser the Module: weights that a forward pass has left gathered are of before then.
-        """
-        if self._lent:
-            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
-        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
-        self._lent = True
-        try:
-            with exchanged(averages, self._alive()):
-                yield
-        finally:
-            self._lent = False
-
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
         # a state's type or place changes only with another plan, or when somebody else puts one there
         ready = self._ready is plan and "average" in self.state[plan.parameters[0]]
         for parameter in () if ready else plan.parameters:
-            state = self.state[parameter]
             half = HALF.get(parameter.dtype, torch.bfloat16)
-            types = {"momentum": half, "direction": half, "average": accumulation_dtype(parameter.dtype)}
-            for name, dtype in types.items():
-                if name not in state:
-                    held = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-                    state[name] = held.copy_(parameter) if name == "average" else held
-                elif state[name].dtype != dtype or state[name].device != parameter.device:
-                    state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
+            self._hold(parameter, {"momentum": half, "direction": half})
         self._ready = plan
         group = self.param_groups[0]
         if "constant" not in group:  # there from the first step on: whoever saves a state by its keys must find it
@@ -226,12 +189,10 @@ class StochasticAGD(AGD):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._lent = False
         self._ready = None
         self._trusted = torch.ones(())
-        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
 
 
-def _dense(parameter: Tensor) -> Tensor:
-    grad: Any = parameter.grad
-    return grad.to_dense() if grad.is_sparse else grad
+def _dense(plan: Plan) -> list[Tensor]:
+    grads = plan.gradients()
+    return [grad.to_dense() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads

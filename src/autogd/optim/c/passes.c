@@ -1,4 +1,5 @@
-/* AGD's two passes over the weights, each over all tensors at once, on all threads: measure and apply. */
+/* AGD's two passes over the weights, each over all tensors at once, on all threads: measure and apply, the latter also
+ * with an average beside the weights. */
 #include "autogd.h"
 
 #include <math.h>
@@ -67,10 +68,37 @@ void autogd_share(const tensor *tensors, int64_t count, int backwards, int witho
     }
 }
 
+/* How weights and their average go: first each along what separates them, then the weights along the gradient, and the
+ * average a share of that way. */
+typedef struct { float weight, average, share; } mixture;
+
+/* `scales`, or `scale` where it is null, gives what the gradient is multiplied by. */
+static inline __attribute__((always_inline)) void add_averaged_by(float *restrict weight, float *restrict average,
+                                                                  const float *restrict grad, float scale,
+                                                                  const float *restrict scales, const float *keep, mixture by,
+                                                                  int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const float apart = weight[i] - average[i], step = (scales ? scales[i] : scale) * grad[i];
+        weight[i] = keep[0] * (weight[i] + by.weight * apart) + step;
+        average[i] = keep[1] * (average[i] + by.average * apart) + by.share * step;
+    }
+}
+
+FOR_EVERY_PROCESSOR
+static void add_averaged(float *weight, float *average, const float *grad, float scale, const float *scales, const float *keep,
+                         mixture by, int64_t n) {
+    if (scales) add_averaged_by(weight, average, grad, scale, scales, keep, by, n);
+    else add_averaged_by(weight, average, grad, scale, NULL, keep, by, n);
+}
+
 typedef struct {
     double *sums;
     float *buffer;
     const float *scales;
+    const tensor *tensors;
+    const mixture *mixture;
+    const float *keeps; /* of every tensor, what is left of its weights and of its average */
 } scratch;
 
 static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
@@ -90,20 +118,30 @@ static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t ro
 static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
     const scratch *s = context;
     const int64_t at = (block * t->rows + row) * t->run;
-    const float *scales = s->scales + t->first;
+    const float *scales = s->scales + t->first, *keep = s->mixture ? s->keeps + 2 * (t - s->tensors) : NULL;
     if (!t->part) {
-        add_scaled(t->weight + at, t->grad + at, scales[block], rows);
+        if (s->mixture)
+            add_averaged(t->weight + at, t->average + at, t->grad + at, scales[block], NULL, keep, *s->mixture, rows);
+        else
+            add_scaled(t->weight + at, t->grad + at, scales[block], rows);
         return;
     }
     const int32_t *part = t->part + block * t->run;
     for (int64_t j = 0; j < t->run; j++) s->buffer[j] = scales[part[j]];
-    for (int64_t r = 0; r < rows; r++) add_products(t->weight + at + r * t->run, t->grad + at + r * t->run, s->buffer, t->run);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t here = at + r * t->run;
+        if (s->mixture)
+            add_averaged(t->weight + here, t->average + here, t->grad + here, 0, s->buffer, keep, *s->mixture, t->run);
+        else
+            add_products(t->weight + here, t->grad + here, s->buffer, t->run);
+    }
 }
 
-/* Gives every part's norm, where `norms` is not null; else adds to every part its gradient times its scale.
- * `longest` is the longest run that has parts. Returns 0, or 1 where there is no memory left. */
+/* Gives every part's norm, where `norms` is not null; else adds to every part its gradient times its scale, and goes on
+ * with the averages where `mixture` is not null. `longest` is the longest run that has parts. Returns 0, or 1 where
+ * there is no memory left. */
 int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, float *norms, const float *scales,
-                int threads) {
+                const mixture *mixture, const float *keeps, int threads) {
     double *sums = norms ? calloc(threads * parts, sizeof(double)) : NULL;
     float *buffers = longest ? malloc(sizeof(float) * longest * threads) : NULL;
     const int short_of_memory = (norms && !sums) || (longest && !buffers);
@@ -111,7 +149,8 @@ int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t p
 #pragma omp parallel num_threads(threads)
         {
             const int thread = omp_get_thread_num();
-            scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales};
+            scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales, tensors,
+                         mixture, keeps};
             autogd_share(tensors, count, !sums, 0, sums ? measure_rows : apply_rows, &s);
         }
         for (int64_t part = 0; norms && part < parts; part++) {

@@ -1,0 +1,142 @@
+r"""AveragedAGD: AGD's own step, and averaging; the cheapest step for minibatches."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autogd.geometry.norms import accumulation_dtype
+from autogd.optim.lending import Lending
+from autogd.optim.majorisation import Majorisation
+from autogd.optim.native import Native
+from autogd.optim.paths import Path, choose_path
+from autogd.optim.plan import Plan, Solution
+from autogd.optim.sharded import local
+
+__all__ = ["AveragedAGD"]
+
+BETA = 0.9  # how much of the point at which gradients are taken is the average
+
+
+class AveragedAGD(Lending):
+    r"""AGD's step without its noise: gradients are taken near an average of the weights, which is what is shipped.
+
+    There are three points: z, which takes the steps; x, the mean of all z, each weighted by its η²; and
+    y = (1 − β)z + βx, which the model holds, where gradients are taken (Defazio and others, arXiv 2405.15682). AGD's
+    bound limits how far the model moves. Of a step of z, y moves the share 1 − β + βc, where c is the newest point's
+    weight in the mean: so z takes AGD's step divided by that, and y moves exactly as far as AGD does. In the first step
+    the share is 1 and falls towards 1 − β, a warm-up that is derived. With δ for AGD's step and D = y − x,
+
+    .. math:: y \leftarrow y + \frac{\beta c}{1 - \beta} D + \delta, \qquad
+       x \leftarrow x + \frac{c}{1 - \beta} D + \frac{c}{1 - \beta + \beta c} \delta,
+
+    so z need not be held: the state is 4 bytes a weight, and a step reads and writes less than Adam's. `StochasticAGD`
+    goes further for each batch; this costs as little as a step can.
+
+    Args:
+        params: a Module, whose architecture is then read; or what any torch optimiser takes.
+        gain: as for `AGD`, like all that follow.
+        sizes: what a step is relative to.
+        majorisation: another bound on the objective.
+        weight_decay: of the weights, and of their average in proportion.
+        foreach: False takes the readable path.
+        maximize: ascend instead.
+        atoms: for parameters that are to be read otherwise.
+
+    >>> from torch import nn
+    >>> model = nn.Linear(4, 1)
+    >>> optimiser = AveragedAGD(model)
+    >>> for _ in range(3):
+    ...     optimiser.zero_grad()
+    ...     model(torch.randn(16, 4)).square().mean().backward()
+    ...     optimiser.step()
+    >>> with optimiser.averaged():
+    ...     prediction = model(torch.randn(1, 4))
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        *,
+        gain: float = 1.0,
+        sizes: str = "dimensional",
+        majorisation: Majorisation | None = None,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        atoms: Any = None,
+    ) -> None:
+        self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
+        super().__init__(
+            params,
+            gain=gain,
+            sizes=sizes,
+            majorisation=majorisation,
+            weight_decay=weight_decay,
+            foreach=foreach,
+            maximize=maximize,
+            atoms=atoms,
+        )
+
+    def _update(self, plan: Plan) -> None:
+        self._refuse_while_lent()
+        super()._update(plan)
+
+    def _move(
+        self, grads: list[Tensor], solution: Solution, coefficients: Tensor, keep: Tensor | None, plan: Plan
+    ) -> None:
+        averages = self._averages(plan)
+        # c = η²/Ση²; what is not finite, or no step at all, is not averaged
+        square = torch.where(solution.finite, solution.learning_rate.square(), 0)
+        group = self.param_groups[0]
+        total = square if "squares" not in group else group["squares"].to(square) + square
+        group["squares"] = total
+        c = torch.where(total > 0, square / total, 0)
+        apart, share = c / (1 - BETA), c / (1 - BETA + BETA * c)
+        path = self._path(grads, plan)
+        if isinstance(path, Native) and plan.looks:
+            keeps = torch.ones(len(grads), 2) if keep is None else torch.stack([keep, 1 + share * (keep - 1)], 1)
+            mixture = torch.stack([BETA * apart, apart, share])
+            if path.average(grads, coefficients, averages, mixture, keeps, plan):
+                return
+        weights, held = ([local(tensor) for tensor in tensors] for tensors in (plan.parameters, averages))
+        _towards(weights, held, -BETA * apart)
+        # D has grown by the line before
+        _towards(held, weights, apart / (1 + BETA * apart))
+        super()._move(grads, solution, coefficients, keep, plan)
+        twin, beside = self._beside(grads, averages, plan)
+        if keep is not None:
+            beside.shrink(1 + share * (keep - 1), twin)
+        own = grads if held[0].dtype == weights[0].dtype else [grad.to(held[0].dtype) for grad in grads]
+        beside.apply(own, share * coefficients, twin, None if plan.looks else solution.finite)
+
+    def _averages(self, plan: Plan) -> list[Tensor]:
+        found = [self.state[parameter].get("average") for parameter in plan.parameters]
+        if self._ready is not plan or any(average is None for average in found):
+            # a state's type or place changes only with another plan
+            found = [self._hold(parameter, {})["average"] for parameter in plan.parameters]
+            self._ready = plan
+        return found
+
+    def _beside(self, grads: list[Tensor], averages: list[Tensor], plan: Plan) -> tuple[Plan, Path]:
+        """The plan of the averages, and how to go over them."""
+        known: tuple[Plan, Path] | None = plan.kept.get("averages")
+        if known is None or any(a is not b for a, b in zip(known[0].parameters, averages, strict=True)):
+            twin = replace(plan, parameters=averages, kept={})
+            known = plan.kept["averages"] = twin, choose_path(grads, twin, self.defaults["foreach"])
+        return known
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._ready = None
+
+
+def _towards(tensors: list[Tensor], others: list[Tensor], share: Tensor) -> None:
+    """Move every tensor a share of the way to its other."""
+    for tensor, other in zip(tensors, others, strict=True):
+        wide: Any = accumulation_dtype(tensor.dtype)
+        if tensor.dtype == wide:
+            tensor.lerp_(other.to(wide), share.to(tensor.device, wide))
+        else:
+            tensor.copy_(torch.lerp(tensor.to(wide), other.to(wide), share.to(tensor.device, wide)))
