@@ -35,7 +35,7 @@ class Options:
 
     sets: tuple[str, ...] = tuple(SETS)
     """which sets of parameters"""
-    optimisers: tuple[str, ...] = ("agd", "agd-readable", "agd-stochastic", "adam", "sgd-fused")
+    optimisers: tuple[str, ...] = ("agd", "agd-readable", "agd-averaged", "agd-stochastic", "adam", "sgd-fused")
     """which optimisers, or `all`; fused Adam always takes part"""
     rounds: int = 7
     """the best of so many times counts"""

@@ -255,4 +255,3 @@ _KEPT = (
 def _spread(grad: Tensor) -> object:
     """How a DTensor lies over the processes; nothing for any other tensor."""
     return getattr(grad, "placements", None), getattr(grad, "device_mesh", None)
-

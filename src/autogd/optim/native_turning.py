@@ -45,7 +45,7 @@ class NativeTurning:
         poles = [number for pole in POLES for number in pole]
         # as `settings` in turns.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's numbers
         self.settings = torch.tensor([MOMENTUM, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
-        self.sums: Tensor | None = None  # what the last look found, for the turn after it
+        self.found: tuple[Tensor, int] | None = None  # the last look's sums and threads, for the turn after it
 
     def _matrices(self, plan: Plan) -> list[tuple[int, ...]]:
         """Where the parts are that are to be turned, as `matrix` in turns.c has it."""
@@ -91,7 +91,7 @@ class NativeTurning:
 
     def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
         """The norm of every part's gradient, as one vector; and the slope along the last directions."""
-        self.sums = None
+        self.found = None
         if not self._find(grads, plan):
             return self.otherwise.look(grads, plan)
         threads, table = torch.get_num_threads(), self.table
@@ -102,7 +102,7 @@ class NativeTurning:
             table.words, len(grads), table.longest, table.parts, self.settings.data_ptr(), sums.data_ptr(),
             room.data_ptr(), threads,
         )  # fmt: skip
-        self.sums = sums
+        self.found = sums, threads
         each = sums[: SUMS * table.parts].view(-1, SUMS)
         return each[:, 0].sqrt().to(plan.reach.dtype), each[:, 2].sum().to(plan.reach.dtype)
 
@@ -110,10 +110,9 @@ class NativeTurning:
         self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
     ) -> Tensor:
         """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
-        sums, self.sums = self.sums, None
-        if sums is None:
+        if self.found is None:
             return self.otherwise.turn(grads, sizes, factor, steps, share, plan)
-        threads, table = torch.get_num_threads(), self.table
+        (sums, threads), self.found, table = self.found, None, self.table
         self.settings[1:3] = torch.stack([factor, share])
         decay = plan.per_tensor(lambda group: group["weight_decay"])
         every = steps.expand(len(grads)).to(torch.float32).contiguous()

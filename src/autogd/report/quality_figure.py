@@ -14,6 +14,7 @@ __all__ = ["draw"]
 # colour, marker, size; told apart in grey by their markers
 _STYLES = {
     "agd-stochastic": ("#0072b2", "*", 12.0),
+    "agd-averaged": ("#0072b2", "d", 5.0),
     "agd": ("#0072b2", "o", 4.5),
     "adam": ("#d55e00", "D", 5.0),
     "sgd": ("#555555", "s", 4.5),

@@ -10,8 +10,8 @@ __all__ = ["LONG_STRETCH", "OURS", "SEEDS", "TUNED", "UNTUNED", "Run", "best", "
 
 SEEDS = (0, 1, 2)
 LONG_STRETCH = 10  # times the budget, for `--long`
-OURS = ("agd-stochastic", "agd")
-"""What is judged: our rule for minibatches, and the paper's algorithm. Nothing to set."""
+OURS = ("agd-stochastic", "agd-averaged", "agd")
+"""What is judged: our rule for minibatches, the cheap one, and the paper's algorithm. Nothing to set."""
 # learning rates 10^(k/2): where a search starts; it goes on until the best is not at an edge
 TUNED = {"adam": range(-8, -3), "sgd": range(-5, 0), "muon": range(-7, -2)}
 """Rivals that get the best of a grid, for each schedule."""
