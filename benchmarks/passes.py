@@ -1,4 +1,4 @@
-"""What stands behind the figures of docs/speed.md: two passes compiled, and small tensors together or one by one.
+"""What stands behind the figures of docs/speed.md: two passes compiled; StochasticAGD in C and by torch's operations.
 
 Run: python benchmarks/passes.py [mlp|resnet18]
 """
@@ -14,7 +14,7 @@ from autogd import AGD, StochasticAGD
 from autogd.experiments.speed.step_cost import with_gradients
 from autogd.experiments.speed.tensors import SETS
 from autogd.models import GPT
-from autogd.optim import bundles
+from autogd.optim import bundles, turning
 
 CPU = torch.device("cpu")
 
@@ -62,24 +62,31 @@ def compiled(name: str) -> None:
     print("  " + ", ".join(f"{what}: {ms:.2f} ms" for what, ms in best(calls).items()))
 
 
-def together() -> None:
-    """StochasticAGD where tensors of one shape go together, and where each goes by itself."""
-    room = bundles.ROOM
+def stochastic() -> None:
+    """StochasticAGD in C; by torch's operations, where tensors of one shape go together, and where each goes alone."""
+    room, library = bundles.ROOM, turning.library
     for name, model in {
         "1,000 tiny tensors": SETS["tiny"](),
         "GPT of width 96": GPT(65, 64, depth=3, width=96),
+        "GPT of width 256": GPT(65, 64, depth=4, width=256),
+        "MLP, 32 layers": SETS["mlp"](),
+        "ResNet-18": SETS["resnet18"](),
     }.items():
         with_gradients(model, CPU)
         steps: dict[str, Callable[[], object]] = {}
-        for how, bundles.ROOM in (("together", room), ("alone", 0)):
+        for how, bundles.ROOM, turning.library in (
+            ("in C", room, library),
+            ("torch, together", room, lambda: None),
+            ("torch, alone", 0, lambda: None),
+        ):
             optimiser = StochasticAGD(model)
-            optimiser.step()  # which go together is worked out here
+            optimiser.step()  # which way to go is worked out here
             steps[how] = optimiser.step
-        print(f"{name}: " + ", ".join(f"{how} {ms:.1f} ms" for how, ms in best(steps, 8).items()))
-    bundles.ROOM = room
+        print(f"{name}: " + ", ".join(f"{how} {ms:.1f} ms" for how, ms in best(steps, 5).items()), flush=True)
+    bundles.ROOM, turning.library = room, library
 
 
 if __name__ == "__main__":
-    together()
+    stochastic()
     for name in sys.argv[1:] or ["mlp", "resnet18"]:
         compiled(name)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD, AveragedAGD, initialise_
+from autogd import AGD, AveragedAGD, StochasticAGD, initialise_
 from autogd.optim.averaged import BETA
 from autogd.optim.multi_tensor import MultiTensor
 from autogd.optim.native import Native
@@ -184,5 +184,52 @@ def test_noise_is_averaged_away():
             (model(x) - x @ target - torch.randn(8, 1, generator=generator)).square().mean().backward()
             optimiser.step()
         with optimiser.averaged():
-            ends[make] = float((model.weight.T - target).norm())
+            ends[make] = float((model[0].weight.detach().T - target).norm())
     assert ends[AveragedAGD] < ends[AGD] / 2
+
+
+def test_the_first_average_is_where_the_first_step_ends():
+    model, other = network(), network()
+    optimiser = AveragedAGD(model)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimiser.step()  # as some do to have a state to load into
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3.0)
+    other.load_state_dict(model.state_dict())
+    for m, o in ((model, optimiser), (other, AGD(other))):
+        backward(m, 0)
+        o.step()
+    torch.testing.assert_close(flat(model.parameters()), flat(other.parameters()))
+    torch.testing.assert_close(averages(model, optimiser), flat(other.parameters()).detach())
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_a_group_at_rate_zero_rests(foreach):
+    model = network(torch.float32)
+    groups = [{"params": model[:3]}, {"params": model[3:]}]
+    optimiser = AveragedAGD(groups, foreach=foreach, weight_decay=0.1)
+    for i in range(5):
+        backward(model, i)
+        optimiser.step()
+    before = [p.detach().clone() for p in model.parameters()], averages(model, optimiser)
+    optimiser.param_groups[0]["lr"] = 0.0
+    backward(model, 5)
+    optimiser.step()
+    resting = sum(p.numel() for p in model[:3].parameters())
+    assert torch.equal(flat(model.parameters())[:resting], flat(before[0])[:resting])
+    assert torch.equal(averages(model, optimiser)[:resting], before[1][:resting])
+    assert not torch.equal(flat(model.parameters())[resting:], flat(before[0])[resting:])
+
+
+@pytest.mark.parametrize("make", [AveragedAGD, StochasticAGD])
+def test_the_default_device_is_nobodys_business(make):
+    first, second = nn.Linear(4, 5), nn.Linear(5, 4)
+    optimiser = make([{"params": first}, {"params": second, "gain": 0.5}])
+    for device in ("cpu", "meta"):
+        for p in (*first.parameters(), *second.parameters()):
+            p.grad = torch.ones(p.shape, device="cpu")
+        with torch.device(device):
+            optimiser.step()
+    assert torch.isfinite(flat(first.parameters())).all()

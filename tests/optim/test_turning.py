@@ -1,5 +1,7 @@
 """StochasticAGD's passes in C give what torch's operations give, on every atom and in every layout."""
 
+from collections import defaultdict
+
 import pytest
 import torch
 from hypothesis import given
@@ -174,3 +176,45 @@ def test_a_batch_that_counts_for_less_is_looked_at_again():
             optimiser.step()
     for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
+
+
+def test_a_state_that_was_taken_away_is_made_anew():
+    torch.manual_seed(0)
+    model = nn.Linear(20, 20)
+    optimiser = StochasticAGD(model)
+    for _ in range(4):
+        model.weight.grad, model.bias.grad = torch.randn(20, 20), torch.randn(20)
+        if len(optimiser.state) and "direction" in optimiser.state[model.weight]:
+            optimiser.state = defaultdict(dict)
+        optimiser.step()
+        assert optimiser.state[model.weight]["direction"].any()
+
+
+def test_a_state_on_another_device_is_not_read():
+    model = nn.Linear(6, 6)
+    optimiser = StochasticAGD(model)
+    for step in range(2):
+        model.weight.grad, model.bias.grad = torch.randn(6, 6), torch.randn(6)
+        if step:
+            optimiser.state[model.weight]["average"] = torch.empty(6, 6, device="meta")
+            assert not optimiser._plan().kept["turning"]._find(optimiser._plan().gradients(), optimiser._plan())
+        else:
+            optimiser.step()
+
+
+def test_refused_gradients_leave_no_state():
+    model = nn.Linear(6, 6)
+    good = {name: value.clone() for name, value in model.state_dict().items()}
+    optimiser = StochasticAGD(model)
+    with torch.no_grad():
+        model.weight.fill_(torch.nan)
+    model(torch.ones(2, 6)).sum().backward()
+    model.weight.grad.fill_(torch.nan)
+    with pytest.raises(ValueError, match="not finite"):
+        optimiser.step()
+    assert not any(optimiser.state.values())
+    model.load_state_dict(good)
+    model.weight.grad = torch.randn(6, 6)
+    optimiser.step()
+    with optimiser.averaged():
+        assert torch.isfinite(model.weight).all()

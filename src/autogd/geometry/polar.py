@@ -13,8 +13,9 @@ which is as close as a direction needs. Each step more reaches 4.2 times further
 | 4 | 1/265 |
 | 5 | 1/1128 |
 
-Smaller singular values come out smaller in proportion. `benchmarks/polar.py` prints errors and times. A processor is
-faster with two inverses, which bring them as close: `autogd.geometry.zolotarev`.
+Smaller singular values come out smaller in proportion. `benchmarks/polar.py` prints errors and times. On a processor
+two inverses bring them as close. In C they are faster at any size (`autogd.optim.native_turning`), by torch's
+operations from a side of 256 on; so there it is they that are taken: `autogd.geometry.zolotarev`.
 
 On an accelerator float32 matrices are multiplied in bfloat16, at many times the speed. The best polynomials come as
 close to zero, between their peaks, as to two: what rounding leaves of such a value is chance. So there every step's

@@ -22,11 +22,11 @@ BETA = 0.9  # how much of the point at which gradients are taken is the average
 class AveragedAGD(Lending):
     r"""AGD's step without its noise: gradients are taken near an average of the weights, which is what is shipped.
 
-    There are three points: z, which takes the steps; x, the mean of all z, each weighted by its η²; and
+    There are three points: z, which takes the steps; x, the mean of all z, each weighted by the square of its step; and
     y = (1 − β)z + βx, which the model holds, where gradients are taken (Defazio and others, arXiv 2405.15682). AGD's
-    bound limits how far the model moves. Of a step of z, y moves the share 1 − β + βc, where c is the newest point's
-    weight in the mean: so z takes AGD's step divided by that, and y moves exactly as far as AGD does. In the first step
-    the share is 1 and falls towards 1 − β, a warm-up that is derived. With δ for AGD's step and D = y − x,
+    bound limits how far a gradient moves the model. Of a step of z, y moves the share 1 − β + βc, where c is the newest
+    point's weight in the mean: so z takes AGD's step divided by that, and a gradient moves y by AGD's step. In the
+    first step the share is 1 and falls towards 1 − β, a warm-up that is derived. With δ for AGD's step and D = y − x,
 
     .. math:: y \leftarrow y + \frac{\beta c}{1 - \beta} D + \delta, \qquad
        x \leftarrow x + \frac{c}{1 - \beta} D + \frac{c}{1 - \beta + \beta c} \delta,
@@ -86,30 +86,26 @@ class AveragedAGD(Lending):
     def _move(
         self, grads: list[Tensor], solution: Solution, coefficients: Tensor, keep: Tensor | None, plan: Plan
     ) -> None:
-        averages = self._averages(plan)
-        # c = η²/Ση²; what is not finite, or no step at all, is not averaged
-        square = torch.where(solution.finite, solution.learning_rate.square(), 0)
-        group = self.param_groups[0]
-        total = square if "squares" not in group else group["squares"].to(square) + square
-        group["squares"] = total
-        c = torch.where(total > 0, square / total, 0)
-        apart, share = c / (1 - BETA), c / (1 - BETA + BETA * c)
-        path = self._path(grads, plan)
+        averages, path = self._averages(plan), self._path(grads, plan)
+        c = plan.per_tensor(lambda group: _newest(group, solution)).to(plan.weights)
+        # in the first step the average is the newest point itself, wherever it was
+        along, beside = torch.where(c < 1, BETA / (1 - BETA) * c, 0), torch.where(c < 1, c / (1 - BETA), 1)
+        share = c / (1 - BETA + BETA * c)
+        keep_beside = None if keep is None else 1 + share * (keep - 1)
         if isinstance(path, Native) and plan.looks:
-            keeps = torch.ones(len(grads), 2) if keep is None else torch.stack([keep, 1 + share * (keep - 1)], 1)
-            mixture = torch.stack([BETA * apart, apart, share])
-            if path.average(grads, coefficients, averages, mixture, keeps, plan):
+            ones = torch.ones_like(plan.weights)
+            mixtures = [along, beside, share, *((1, 1) if keep is None else (keep, keep_beside))]
+            if path.average(grads, coefficients, averages, torch.stack([ones * each for each in mixtures], 1), plan):
                 return
         weights, held = ([local(tensor) for tensor in tensors] for tensors in (plan.parameters, averages))
-        _towards(weights, held, -BETA * apart)
-        # D has grown by the line before
-        _towards(held, weights, apart / (1 + BETA * apart))
+        _towards(weights, held, -along)
+        _towards(held, weights, beside / (1 + along))  # D has grown by the line before
         super()._move(grads, solution, coefficients, keep, plan)
-        twin, beside = self._beside(grads, averages, plan)
-        if keep is not None:
-            beside.shrink(1 + share * (keep - 1), twin)
+        twin, other = self._beside(grads, averages, plan)
+        if keep_beside is not None:
+            other.shrink(keep_beside, twin)
         own = grads if held[0].dtype == weights[0].dtype else [grad.to(held[0].dtype) for grad in grads]
-        beside.apply(own, share * coefficients, twin, None if plan.looks else solution.finite)
+        other.apply(own, plan.per_part(share) * coefficients, twin, None if plan.looks else solution.finite)
 
     def _averages(self, plan: Plan) -> list[Tensor]:
         found = [self.state[parameter].get("average") for parameter in plan.parameters]
@@ -132,11 +128,17 @@ class AveragedAGD(Lending):
         self._ready = None
 
 
-def _towards(tensors: list[Tensor], others: list[Tensor], share: Tensor) -> None:
-    """Move every tensor a share of the way to its other."""
-    for tensor, other in zip(tensors, others, strict=True):
-        wide: Any = accumulation_dtype(tensor.dtype)
-        if tensor.dtype == wide:
-            tensor.lerp_(other.to(wide), share.to(tensor.device, wide))
-        else:
-            tensor.copy_(torch.lerp(tensor.to(wide), other.to(wide), share.to(tensor.device, wide)))
+def _newest(group: dict[str, Any], solution: Solution) -> Tensor:
+    """c = η²/Ση², the weight of the newest point; what is not finite, or no step at all, is not averaged."""
+    step = torch.where(solution.finite, solution.learning_rate, 0) * (group["lr"] * group["gain"])
+    square = step.square()
+    group["squares"] = group["squares"].to(square) + square if "squares" in group else square
+    return torch.where(group["squares"] > 0, square / group["squares"], 0)
+
+
+def _towards(tensors: list[Tensor], others: list[Tensor], shares: Tensor) -> None:
+    """Move every tensor its share of the way to its other, or all the same one."""
+    for tensor, other, share in zip(tensors, others, shares.expand(len(tensors)).unbind(), strict=True):
+        wide = accumulation_dtype(tensor.dtype)
+        moved = torch.lerp(tensor.to(wide), other.to(wide), share.to(tensor.device, wide))
+        tensor.copy_(moved)

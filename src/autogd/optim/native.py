@@ -15,7 +15,7 @@ from autogd.geometry.runs import runs
 from autogd.optim.multi_tensor import MultiTensor
 from autogd.optim.plan import Plan
 
-__all__ = ["PLAIN", "Native", "Table", "library", "plain"]
+__all__ = ["PLAIN", "Native", "Table", "library", "lies", "plain"]
 
 # of a tensor in autogd.h: five addresses, one of the parts' numbers, blocks, rows, run, its first part, whether it is
 # turned, its sign
@@ -40,9 +40,9 @@ def library() -> ctypes.CDLL | None:
     if found.autogd_source().decode() != fingerprint():
         return None
     pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 4, threads]
+    found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 3, threads]
     found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
-    found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, threads], number
+    found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, number, threads], number
     found.autogd_look.argtypes = [pointer, number, number, number, pointer, pointer, pointer, threads]
     found.autogd_turn.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 8, threads]
     found.autogd_turn.restype = ctypes.c_double
@@ -51,8 +51,20 @@ def library() -> ctypes.CDLL | None:
 
 def plain(plan: Plan) -> bool:
     """Whether all of a plan's weights are of the kind that the library takes."""
-    ours = plan.looks and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
+    ours = (
+        plan.looks and plan.one_device and all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
+    )
     return ours and not torch.compiler.is_compiling()
+
+
+def lies(tensor: Tensor, dtype: torch.dtype, layout: tuple[int, tuple[int, ...]]) -> bool:
+    """Whether a tensor of the CPU has this type, as many numbers, and these strides.
+
+    >>> lies(torch.zeros(2, 3), torch.float32, (6, (3, 1)))
+    True
+    """
+    same = tensor.dtype is dtype and tensor.device.type == "cpu"
+    return same and tensor.numel() == layout[0] and tensor.stride() == layout[1]
 
 
 class Table:
@@ -140,7 +152,7 @@ class Native:
         if not self._find(grads, plan):
             return self.otherwise.measure(grads, plan)
         norms = torch.empty(self.table.parts, dtype=torch.float32, device="cpu")
-        self._pass(plan, norms, None, None, None)
+        self._pass(plan, norms, None, None)
         return norms
 
     def apply(self, grads: list[Tensor], coefficients: Tensor, plan: Plan, finite: Tensor | None = None) -> None:
@@ -148,37 +160,30 @@ class Native:
         if finite is not None or not self._find(grads, plan):
             self.otherwise.apply(grads, coefficients, plan, finite)
             return
-        self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous(), None, None)
+        self._pass(plan, None, coefficients.to("cpu", torch.float32).contiguous(), None)
+        self.found = None
         torch.autograd.graph.increment_version(plan.parameters)
 
     def average(
-        self,
-        grads: list[Tensor],
-        coefficients: Tensor,
-        averages: list[Tensor],
-        mixture: Tensor,
-        keeps: Tensor,
-        plan: Plan,
+        self, grads: list[Tensor], coefficients: Tensor, averages: list[Tensor], mixtures: Tensor, plan: Plan
     ) -> bool:
-        """`apply`, with an average beside every tensor, as `mixture` in passes.c says; False where that cannot be.
+        """`apply`, with an average beside every tensor; False where that cannot be, and nothing was done.
 
         Args:
             grads: the gradients that were measured.
             coefficients: of every part.
             averages: of every tensor.
-            mixture: three numbers.
-            keeps: of every tensor, by what its weights and its average are multiplied.
+            mixtures: of every tensor, what `mixture` in passes.c has.
             plan: whose tensors they are.
         """
         if not self._find(grads, plan):
             return False
-        table, at = self.table, 4
-        for held, (count, stride) in zip(averages, table.layouts, strict=True):
-            if held.dtype is not torch.float32 or held.numel() != count or held.stride() != stride:
+        for at, (held, layout) in enumerate(zip(averages, self.table.layouts, strict=True)):
+            if not lies(held, torch.float32, layout):
                 return False
-            table.words[at] = held.data_ptr()
-            at += WORDS
-        self._pass(plan, None, *(tensor.to(torch.float32).contiguous() for tensor in (coefficients, mixture, keeps)))
+            self.table.words[WORDS * at + 4] = held.data_ptr()
+        self._pass(plan, None, *(given.to("cpu", torch.float32).contiguous() for given in (coefficients, mixtures)))
+        self.found = None
         torch.autograd.graph.increment_version(plan.parameters)
         return True
 

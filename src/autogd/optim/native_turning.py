@@ -1,7 +1,7 @@
 """StochasticAGD's two passes in C: for float32 on the CPU, where the library has been compiled.
 
-Nothing is copied that is as large as a tensor: what a step needs besides the state are, for every two threads, two
-squares of the smaller side of the largest matrix.
+No tensor is copied: what a step needs besides the state are two squares of the smaller side of the largest matrix, for
+every two threads that have one to turn.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from torch import Tensor
 from autogd.geometry.atoms import Atom
 from autogd.geometry.zolotarev import POLES, WHOLE
 from autogd.optim.momentum import MOMENTUM
-from autogd.optim.native import WORDS, Table
+from autogd.optim.native import WORDS, Table, lies
 from autogd.optim.plan import Plan
 
 __all__ = ["NativeTurning"]
@@ -26,6 +26,7 @@ SUMS = 3  # that a look gives of every part: of gradients squared, of momenta ah
 
 
 class _Otherwise(Protocol):
+    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor: ...
     def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]: ...
     def turn(
         self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
@@ -73,21 +74,25 @@ class NativeTurning:
         if not self.table.find(grads, plan):
             return False
         words, at = self.table.words, 0
-        for parameter, group, (count, stride) in zip(plan.parameters, plan.own, self.table.layouts, strict=True):
+        for parameter, group, layout in zip(plan.parameters, plan.own, self.table.layouts, strict=True):
             state = self.state[parameter]
             for place, (name, dtype) in enumerate(STATES.items(), at + 2):
                 held = state[name]
-                if held.dtype is not dtype or held.numel() != count or held.stride() != stride:
+                if not lies(held, dtype, layout):
                     return False
                 words[place] = held.data_ptr()
             words[at + 11] = -1 if group["maximize"] else 1
             at += WORDS
         return True
 
-    def _room(self, threads: int) -> Tensor:
+    def _room(self, threads: int, turned: int) -> Tensor:
         """What the library works in."""
-        floats = self.passes.autogd_floats(self.table.longest, self.largest, threads)
+        floats = self.passes.autogd_floats(self.table.longest, self.largest, turned, threads)
         return torch.empty(floats, dtype=torch.float32, device="cpu")
+
+    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+        """The norm of every part's gradient, as one vector."""
+        return self.otherwise.measure(grads, plan)
 
     def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
         """The norm of every part's gradient, as one vector; and the slope along the last directions."""
@@ -96,7 +101,7 @@ class NativeTurning:
             return self.otherwise.look(grads, plan)
         threads, table = torch.get_num_threads(), self.table
         sums = torch.empty(self.passes.autogd_doubles(table.parts, threads), dtype=torch.float64, device="cpu")
-        room = self._room(threads)
+        room = self._room(threads, 0)
         self.settings[1] = 1.0
         self.passes.autogd_look(
             table.words, len(grads), table.longest, table.parts, self.settings.data_ptr(), sums.data_ptr(),
@@ -114,13 +119,13 @@ class NativeTurning:
             return self.otherwise.turn(grads, sizes, factor, steps, share, plan)
         (sums, threads), self.found, table = self.found, None, self.table
         self.settings[1:3] = torch.stack([factor, share])
-        decay = plan.per_tensor(lambda group: group["weight_decay"])
+        decay = plan.per_tensor(lambda group: group["weight_decay"]).to(plan.reach.device)
         every = steps.expand(len(grads)).to(torch.float32).contiguous()
         shrinks = (1 - every * decay * plan.weights / plan.depth).to(torch.float32)
         sizes = sizes.to(torch.float32).contiguous()
         norms = torch.empty(2 * table.parts, dtype=torch.float32, device="cpu")
         slopes = torch.empty(threads + 2 * self.count, dtype=torch.float64, device="cpu")
-        room = self._room(threads)
+        room = self._room(threads, self.count)
         slope = self.passes.autogd_turn(
             table.words, len(grads), self.matrices, self.count, table.longest, self.largest, table.parts,
             self.settings.data_ptr(), every.data_ptr(), shrinks.data_ptr(), sizes.data_ptr(), sums.data_ptr(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -41,6 +40,7 @@ class Plan:
     sizes: list[int]  # parts of each tensor
     whole: int  # how many tensors have one part
     one_device: bool
+    sparse: bool  # whether any gradient is; those of another layout have another plan
     weights: Tensor  # of each tensor: its share of the depth, where a layer has 1
     reach: Tensor  # of each part: scale times weight, what it moves by where a step has η/L = 1
     even: Tensor  # of each part: how many parts its tensor has, over its weight; makes dual norms comparable
@@ -53,15 +53,10 @@ class Plan:
     sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)  # what else is worked out once
 
-    @cached_property
+    @property
     def looks(self) -> bool:
         """Whether a step may look at a number without waiting for a device."""
         return self.reach.device.type == "cpu"
-
-    @cached_property
-    def sparse(self) -> bool:
-        """Whether any gradient is; those of another layout would have another plan."""
-        return any(parameter.grad is not None and parameter.grad.is_sparse for parameter in self.parameters)
 
     def gradients(self) -> list[Tensor]:
         """Of all tensors, as they are now."""
@@ -72,18 +67,23 @@ class Plan:
         """A setting of the groups, as a vector of one number a tensor; as one number where there is one group."""
         values = tuple(setting(group) for group in self.groups)
         if len(values) == 1:
-            return torch.as_tensor(values[0])
+            return _number(values[0])
         if any(isinstance(value, Tensor) for value in values):
-            return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
+            return torch.stack([_number(value).to(self.reach) for value in values])[self.group_of]
         if values not in self.sent:  # a copy to the device waits for it: only when a setting has changed
             if len(self.sent) >= 4:
                 self.sent.clear()
-            self.sent[values] = torch.tensor(values).to(self.reach)[self.group_of]
+            self.sent[values] = torch.tensor(values, device="cpu").to(self.reach)[self.group_of]
         return self.sent[values]
 
     def per_part(self, values: Tensor) -> Tensor:
         """One number a tensor, or one for all, as one number a part."""
         return values if values.dim() == 0 else values[self.owner]
+
+
+def _number(value: Any) -> Tensor:
+    """As a tensor, where it is one already, or on the CPU, which goes with any device."""
+    return value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ def make_plan(
         sizes=sizes,
         whole=sum(size == 1 for size in sizes),
         one_device=all(p.device == device for p in parameters),
+        sparse=any(p.grad is not None and p.grad.is_sparse for p in parameters),
         weights=torch.tensor([atom.weight for atom in atoms], dtype=dtype, device=device),
         reach=spread([atom.weight * atom.scale for atom in atoms]),
         even=spread([atom.parts / atom.weight for atom in atoms]),

@@ -130,12 +130,15 @@ class StochasticAGD(Lending):
         """Measure the slope that is left along the last direction, solve, turn, move."""
         self._refuse_while_lent()
         grads = _dense(plan)
-        memory = self._memory(plan)
         turning = self._turning(grads, plan)
+        looks, ready = plan.looks, self._is_ready(plan)
+        if looks and not ready:  # for gradients that are refused no state is made
+            self._refuse_non_finite(audible(plan.reach * turning.measure(grads, plan), plan)[1], plan, grads)
+        memory = self._memory(plan)
         norms, slope = turning.look(grads, plan)
         duals = plan.reach * norms
         heard, finite = audible(duals, plan)
-        if plan.looks:
+        if looks and ready:
             self._refuse_non_finite(finite, plan, grads)
         first = memory["steps"] == 0
         G = torch.where(heard, duals, 0).sum() / plan.depth
@@ -166,16 +169,18 @@ class StochasticAGD(Lending):
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     def _turning(self, grads: list[Tensor], plan: Plan) -> Turning:
-        if "turning" not in plan.kept:
-            plan.kept["turning"] = choose_turning(grads, plan, self._geometry, self.state)
-        turning: Turning = plan.kept["turning"]
+        turning: Turning | None = plan.kept.get("turning")
+        if turning is None or turning.state is not self.state:
+            turning = plan.kept["turning"] = choose_turning(grads, plan, self._geometry, self.state)
         return turning
+
+    def _is_ready(self, plan: Plan) -> bool:
+        # a state's type or place changes only with another plan, or when somebody else puts one there
+        return self._ready is plan and "average" in self.state[plan.parameters[0]]
 
     def _memory(self, plan: Plan) -> dict[str, Tensor]:
         """The rule's scalars, and room for each parameter's momentum, direction and average."""
-        # a state's type or place changes only with another plan, or when somebody else puts one there
-        ready = self._ready is plan and "average" in self.state[plan.parameters[0]]
-        for parameter in () if ready else plan.parameters:
+        for parameter in () if self._is_ready(plan) else plan.parameters:
             half = HALF.get(parameter.dtype, torch.bfloat16)
             self._hold(parameter, {"momentum": half, "direction": half})
         self._ready = plan

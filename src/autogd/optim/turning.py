@@ -26,6 +26,12 @@ __all__ = ["Bundled", "NativeTurning", "Turning", "choose_turning"]
 class Turning(Protocol):
     """How a step touches the weights, their momentum, directions and averages."""
 
+    state: Any
+
+    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+        """The norm of every part's gradient, as one vector; no state is needed."""
+        ...
+
     def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
         """The norm of every part's gradient, as one vector; and the slope along the last directions."""
         ...
@@ -64,6 +70,10 @@ class Bundled:
         alone = geometry == "operator" or any(is_sharded(parameter) for parameter in plan.parameters)
         self.bundles = bundles(plan, alone)
 
+    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+        """The norm of every part's gradient, as one vector; no state is needed."""
+        return self.path.measure(grads, plan)
+
     def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
         """The norm of every part's gradient, as one vector; and the slope along the last directions."""
         slopes = []
@@ -72,7 +82,7 @@ class Bundled:
             own = bundle.cut([local(grad) for grad in grads[bundle.where]])
             fresh = slope_along(together(directions), together(own))
             slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
-        return self.path.measure(grads, plan), added_up(slopes, plan, self.path)
+        return self.measure(grads, plan), added_up(slopes, plan, self.path)
 
     def turn(
         self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan

@@ -68,28 +68,27 @@ void autogd_share(const tensor *tensors, int64_t count, int backwards, int witho
     }
 }
 
-/* How weights and their average go: first each along what separates them, then the weights along the gradient, and the
- * average a share of that way. */
-typedef struct { float weight, average, share; } mixture;
+/* How a tensor's weights and their average go: each along what separates them, and shrunk; then the weights along the
+ * gradient, and the average a share of that way. */
+typedef struct { float weight, average, share, keep_weight, keep_average; } mixture;
 
 /* `scales`, or `scale` where it is null, gives what the gradient is multiplied by. */
 static inline __attribute__((always_inline)) void add_averaged_by(float *restrict weight, float *restrict average,
                                                                   const float *restrict grad, float scale,
-                                                                  const float *restrict scales, const float *keep, mixture by,
-                                                                  int64_t n) {
+                                                                  const float *restrict scales, mixture by, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         const float apart = weight[i] - average[i], step = (scales ? scales[i] : scale) * grad[i];
-        weight[i] = keep[0] * (weight[i] + by.weight * apart) + step;
-        average[i] = keep[1] * (average[i] + by.average * apart) + by.share * step;
+        weight[i] = by.keep_weight * (weight[i] + by.weight * apart) + step;
+        average[i] = by.keep_average * (average[i] + by.average * apart) + by.share * step;
     }
 }
 
 FOR_EVERY_PROCESSOR
-static void add_averaged(float *weight, float *average, const float *grad, float scale, const float *scales, const float *keep,
-                         mixture by, int64_t n) {
-    if (scales) add_averaged_by(weight, average, grad, scale, scales, keep, by, n);
-    else add_averaged_by(weight, average, grad, scale, NULL, keep, by, n);
+static void add_averaged(float *weight, float *average, const float *grad, float scale, const float *scales, mixture by,
+                         int64_t n) {
+    if (scales) add_averaged_by(weight, average, grad, scale, scales, by, n);
+    else add_averaged_by(weight, average, grad, scale, NULL, by, n);
 }
 
 typedef struct {
@@ -97,8 +96,7 @@ typedef struct {
     float *buffer;
     const float *scales;
     const tensor *tensors;
-    const mixture *mixture;
-    const float *keeps; /* of every tensor, what is left of its weights and of its average */
+    const mixture *mixtures; /* of every tensor, or null */
 } scratch;
 
 static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
@@ -118,10 +116,11 @@ static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t ro
 static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
     const scratch *s = context;
     const int64_t at = (block * t->rows + row) * t->run;
-    const float *scales = s->scales + t->first, *keep = s->mixture ? s->keeps + 2 * (t - s->tensors) : NULL;
+    const float *scales = s->scales + t->first;
+    const mixture *by = s->mixtures ? s->mixtures + (t - s->tensors) : NULL;
     if (!t->part) {
-        if (s->mixture)
-            add_averaged(t->weight + at, t->average + at, t->grad + at, scales[block], NULL, keep, *s->mixture, rows);
+        if (by)
+            add_averaged(t->weight + at, t->average + at, t->grad + at, scales[block], NULL, *by, rows);
         else
             add_scaled(t->weight + at, t->grad + at, scales[block], rows);
         return;
@@ -130,18 +129,18 @@ static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows
     for (int64_t j = 0; j < t->run; j++) s->buffer[j] = scales[part[j]];
     for (int64_t r = 0; r < rows; r++) {
         const int64_t here = at + r * t->run;
-        if (s->mixture)
-            add_averaged(t->weight + here, t->average + here, t->grad + here, 0, s->buffer, keep, *s->mixture, t->run);
+        if (by)
+            add_averaged(t->weight + here, t->average + here, t->grad + here, 0, s->buffer, *by, t->run);
         else
             add_products(t->weight + here, t->grad + here, s->buffer, t->run);
     }
 }
 
 /* Gives every part's norm, where `norms` is not null; else adds to every part its gradient times its scale, and goes on
- * with the averages where `mixture` is not null. `longest` is the longest run that has parts. Returns 0, or 1 where
+ * with the averages where `mixtures` is not null. `longest` is the longest run that has parts. Returns 0, or 1 where
  * there is no memory left. */
 int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, float *norms, const float *scales,
-                const mixture *mixture, const float *keeps, int threads) {
+                const mixture *mixtures, int threads) {
     double *sums = norms ? calloc(threads * parts, sizeof(double)) : NULL;
     float *buffers = longest ? malloc(sizeof(float) * longest * threads) : NULL;
     const int short_of_memory = (norms && !sums) || (longest && !buffers);
@@ -150,7 +149,7 @@ int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t p
         {
             const int thread = omp_get_thread_num();
             scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales, tensors,
-                         mixture, keeps};
+                         mixtures};
             autogd_share(tensors, count, !sums, 0, sums ? measure_rows : apply_rows, &s);
         }
         for (int64_t part = 0; norms && part < parts; part++) {

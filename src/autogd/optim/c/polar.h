@@ -16,7 +16,7 @@
 
 /* square += x x^T, or = where `first`: the columns of x lie `stride` numbers apart. */
 void autogd_add_gram(float *square, int64_t N, const float *x, int64_t stride, int64_t columns, int first);
-/* Both squares become their sum, with its upper tiles. */
+/* Both squares become their sum; `one` with its upper tiles too. */
 void autogd_add_halves(float *one, float *other, int64_t N, int half);
 /* The sum of squares of the numbers of A^2, of which both triangles are there. */
 double autogd_square_of_square(const float *square, int64_t N, int half);

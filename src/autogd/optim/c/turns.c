@@ -301,11 +301,14 @@ static int64_t room_for(int64_t N) {
     return square + (square > columns ? square : columns);
 }
 
-/* Numbers that the passes want to work with: doubles, and floats. */
+/* Two threads have a matrix at a time, as long as there are matrices. */
+static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }
+
+/* Numbers that the passes want to work with: doubles, and floats; `turned` is 0 for a look. */
 int64_t autogd_doubles(int64_t parts, int threads) { return SUMS * parts * threads; }
-int64_t autogd_floats(int64_t longest, int64_t largest, int threads) {
-    const int64_t N = padded(largest), run = SUMS * longest, columns = WIDTH * (N + GAP);
-    return threads * (run > columns ? run : columns) + (threads + 1) / 2 * room_for(N);
+int64_t autogd_floats(int64_t longest, int64_t largest, int64_t turned, int threads) {
+    const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0;
+    return threads * (run > columns ? run : columns) + desks_for(turned, threads) * room_for(N);
 }
 
 /* Every part's SUMS sums, at the beginning of `sums`. */
@@ -323,13 +326,13 @@ void autogd_look(const tensor *tensors, int64_t count, int64_t longest, int64_t 
         for (int64_t i = 0; i < each; i++) sums[i] += sums[thread * each + i];
 }
 
-/* Move everything; gives the slope along the new directions. `sums` has what `autogd_look` found with a factor of one,
- * `sizes` every part's operator norm; `norms` has room for two numbers a part, `slopes` for one a thread and two a matrix. */
+/* Move everything; gives the slope along the new directions. `sums` has what `autogd_look` found, on as many threads and
+ * with a factor of one; `sizes` every part's operator norm; `norms` has room for two numbers a part, `slopes` for one a thread and two a matrix. */
 double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices, int64_t turned, int64_t longest, int64_t largest,
                    int64_t parts, const settings *by, const float *steps, const float *shrinks, const float *sizes, double *sums,
                    float *norms, double *slopes, float *floats, int threads) {
-    const int64_t N = padded(largest), run = SUMS * longest, columns = WIDTH * (N + GAP), room = room_for(N);
-    const int64_t each = run > columns ? run : columns, desks = (threads + 1) / 2;
+    const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0, room = room_for(N);
+    const int64_t each = run > columns ? run : columns, desks = desks_for(turned, threads);
     float *scales = norms + parts;
     if (by->factor != 1) autogd_look(tensors, count, longest, parts, by, sums, floats, threads); /* seldom */
     for (int64_t i = 0; i < parts; i++) {
@@ -337,7 +340,7 @@ double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices,
         scales[i] = norms[i] > 0 ? sizes[i] / norms[i] : 0;
     }
     memset(slopes, 0, (threads + 2 * turned) * sizeof(double));
-    desk all[desks];
+    desk all[desks + 1];
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num();
