@@ -1,6 +1,6 @@
 """StochasticAGD's two passes in C: for float32 on the CPU, where the library has been compiled.
 
-No tensor is copied: what a step needs besides the state are two squares of the smaller side of the largest matrix, for
+No tensor is copied: what a step needs besides the state is one square of the smaller side of the largest matrix, for
 every two threads that have one to turn.
 """
 

@@ -8,33 +8,68 @@
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-static float *tile_at(float *square, int64_t N, int64_t panel, int64_t column) { return square + (panel * N + column * SIDE) * SIDE; }
-static const float *const_tile_at(const float *square, int64_t N, int64_t panel, int64_t column) {
-    return square + (panel * N + column * SIDE) * SIDE;
-}
+int64_t autogd_triangle(int64_t N) { return N / SIDE * (N / SIDE + 1) / 2 * TILE; }
 
-/* out[c] = keep * out[c] + factor * sum over k of left[k] * right[k, c], for sixteen columns c, each of sixteen numbers.
- * left[k] are sixteen numbers, `left_step` apart; right[k, c] is at k * right_step + c * right_column. */
-FOR_EVERY_PROCESSOR
-static void tile(float *out, int64_t out_column, const float *left, int64_t left_step, const float *right, int64_t right_step,
-                 int64_t right_column, int64_t depth, float keep, float factor) {
-    for (int first = 0; first < SIDE; first += 4) {
-        /* eight sums that grow side by side: as many as a processor has on the way */
-        eight sums[4][2] = {{{0}}};
-        const float *x = right + first * right_column;
-        for (int64_t k = 0; k < depth; k++) {
-            const eight low = *(const eight *)(left + k * left_step), high = *(const eight *)(left + k * left_step + 8);
-            for (int c = 0; c < 4; c++) {
-                const float y = x[k * right_step + c * right_column];
-                sums[c][0] += y * low;
-                sums[c][1] += y * high;
-            }
-        }
+/* Where a tile begins, on or below the diagonal. */
+static int64_t at(int64_t row, int64_t column) { return (row * (row + 1) / 2 + column) * TILE; }
+
+/* Sixteen rows of the right side of a product: number c of row k is at k * step + c * column. */
+typedef struct { const float *first; int64_t step, column; } block;
+static block upright(const float *tile) { return (block){tile, 1, SIDE}; }
+static block transposed(const float *tile) { return (block){tile, SIDE, 1}; }
+
+typedef eight sums_of_four[4][2]; /* eight sums that grow side by side: as many as a processor has on the way */
+
+/* sums[c] += left[k] * right[k, c] over k, for four columns c: left[k] are sixteen numbers, `left_step` apart. */
+static inline __attribute__((always_inline)) void add_products(sums_of_four sums, const float *left, int64_t left_step,
+                                                               const float *right, int64_t step, int64_t column, int64_t depth) {
+    for (int64_t k = 0; k < depth; k++) {
+        const eight low = *(const eight *)(left + k * left_step), high = *(const eight *)(left + k * left_step + 8);
         for (int c = 0; c < 4; c++) {
-            eight *to = (eight *)(out + (first + c) * out_column);
-            for (int j = 0; j < 2; j++) to[j] = keep == 0 ? factor * sums[c][j] : factor * sums[c][j] + keep * to[j];
+            const float y = right[k * step + c * column];
+            sums[c][0] += y * low;
+            sums[c][1] += y * high;
         }
     }
+}
+
+static inline __attribute__((always_inline)) void put(float *out, int64_t apart, sums_of_four sums, float keep, float factor) {
+    for (int c = 0; c < 4; c++) {
+        eight *to = (eight *)(out + c * apart);
+        for (int j = 0; j < 2; j++) to[j] = keep == 0 ? factor * sums[c][j] : factor * sums[c][j] + keep * to[j];
+    }
+}
+
+/* Sixteen columns, `apart` from each other, become keep * out + factor * left * right, over any depth. */
+FOR_EVERY_PROCESSOR
+static void product(float *out, int64_t apart, const float *left, int64_t left_step, block right, int64_t depth, float keep,
+                    float factor) {
+    for (int first = 0; first < SIDE; first += 4) {
+        sums_of_four sums = {{{0}}};
+        add_products(sums, left, left_step, right.first + first * right.column, right.step, right.column, depth);
+        put(out + first * apart, apart, sums, keep, factor);
+    }
+}
+
+/* A tile becomes keep times itself and factor times the product of several on the left and of as many on the right. */
+static inline __attribute__((always_inline)) void add_tiles(float *out, const float *const *left, const float *const *right,
+                                                            int64_t step, int64_t column, int64_t count, float keep, float factor) {
+    for (int first = 0; first < SIDE; first += 4) {
+        sums_of_four sums = {{{0}}};
+        for (int64_t b = 0; b < count; b++) add_products(sums, left[b], SIDE, right[b] + first * column, step, column, SIDE);
+        put(out + first * SIDE, SIDE, sums, keep, factor);
+    }
+}
+
+FOR_EVERY_PROCESSOR
+static void product_of_tiles(float *out, const float *const *left, const float *const *right, int64_t count, float keep) {
+    add_tiles(out, left, right, 1, SIDE, count, keep, 1);
+}
+
+/* Those on the right are transposed. */
+FOR_EVERY_PROCESSOR
+static void product_with_transposed(float *out, const float *const *left, const float *const *right, int64_t count, float factor) {
+    add_tiles(out, left, right, SIDE, 1, count, 0, factor);
 }
 
 static void transpose(float *out, const float *in) {
@@ -42,37 +77,46 @@ static void transpose(float *out, const float *in) {
         for (int r = 0; r < SIDE; r++) out[r * SIDE + c] = in[c * SIDE + r];
 }
 
-void autogd_add_gram(float *square, int64_t N, const float *x, int64_t stride, int64_t columns, int first) {
-    for (int64_t p = 0; p < N / SIDE; p++)
-        for (int64_t q = 0; q <= p; q++)
-            tile(tile_at(square, N, p, q), SIDE, x + p * SIDE, stride, x + q * SIDE, stride, 1, columns, first ? 0 : 1, 1);
-}
-
-void autogd_add_halves(float *one, float *other, int64_t N, int half) {
+void autogd_add_gram(float *triangle, int64_t N, const float *x, int64_t stride, int64_t columns, int first) {
     for (int64_t p = 0; p < N / SIDE; p++)
         for (int64_t q = 0; q <= p; q++) {
-            if (((p + q) & 1) != half) continue;
-            float *a = tile_at(one, N, p, q), *b = tile_at(other, N, p, q);
-            for (int i = 0; i < TILE; i++) a[i] = b[i] = a[i] + b[i];
-            if (p != q) transpose(tile_at(one, N, q, p), a);
+            const block right = {x + q * SIDE, stride, 1};
+            product(triangle + at(p, q), SIDE, x + p * SIDE, stride, right, columns, first ? 0 : 1, 1);
         }
 }
 
-double autogd_square_of_square(const float *square, int64_t N, int half) {
+/* The numbers of a triangle that are one thread's. */
+static int64_t begin_of(int64_t N, int half) { return half == 2 ? autogd_triangle(N) : half * (autogd_triangle(N) / TILE / 2 * TILE); }
+
+FOR_EVERY_PROCESSOR
+void autogd_add_halves(float *restrict one, float *restrict other, int64_t N, int half) {
+    const int64_t to = begin_of(N, half + 1);
+    for (int64_t i = begin_of(N, half); i < to; i++) one[i] = other[i] = one[i] + other[i];
+}
+
+double autogd_square_of_square(const float *triangle, int64_t N, float *room, int half) {
+    const int64_t count = N / SIDE;
     double total = 0;
-    float product[TILE];
-    for (int64_t p = 0; p < N / SIDE; p++)
+    float result[TILE];
+    const float *left[count], *right[count];
+    for (int64_t p = 0; p < count; p++) {
+        if ((p % 4 == 1 || p % 4 == 2) != half) continue; /* longer rows and shorter ones for both */
+        memcpy(room, triangle + at(p, 0), (p + 1) * TILE * sizeof(float));
+        for (int64_t l = p + 1; l < count; l++) transpose(room + l * TILE, triangle + at(l, p));
         for (int64_t q = 0; q <= p; q++) {
-            if (((p + q) & 1) != half) continue;
-            tile(product, SIDE, const_tile_at(square, N, p, 0), SIDE, const_tile_at(square, N, q, 0), SIDE, 1, N, 0, 1);
+            /* of row q what lies before the diagonal, and then what lies below it */
+            product(result, SIDE, room, SIDE, transposed(triangle + at(q, 0)), q * SIDE, 0, 1);
+            for (int64_t l = q; l < count; l++) left[l - q] = room + l * TILE, right[l - q] = triangle + at(l, q);
+            product_of_tiles(result, left, right, count - q, 1);
             double sum = 0;
-            for (int i = 0; i < TILE; i++) sum += (double)product[i] * product[i];
+            for (int i = 0; i < TILE; i++) sum += (double)result[i] * result[i];
             total += p == q ? sum : 2 * sum;
         }
+    }
     return total;
 }
 
-/* From the lower triangle of d, which it overwrites: the inverse Q of its Cholesky factor, as inverse[k][c] = Q[c, k]. */
+/* From the lower triangle of d, which it overwrites: the inverse of its Cholesky factor. */
 FOR_EVERY_PROCESSOR
 static int invert_factor(float *d, float *inverse) {
     float over[SIDE];
@@ -96,60 +140,67 @@ static int invert_factor(float *d, float *inverse) {
     return 0;
 }
 
-/* Cholesky, A = L L^T, tile by tile, and at once L^-T in the upper tiles; then A^-1 = L^-T L^-1. A tile of L is no longer
- * needed below the diagonal when the last product writes there. Each tile takes all of its sum in one go, and its
- * digits suffer no more than in LAPACK: only triangles of 16 x 16 are inverted by themselves. */
-static int invert(float *square, int64_t N) {
+/* In place: A = L L^T; then R^T, where R = L^-1, tile by tile where L's were; then A^-1 = R^T R. Every tile takes all of its
+ * sum in one go, and its digits suffer no more than in LAPACK: only triangles of 16 x 16 are inverted by themselves. */
+static int invert(float *a, int64_t N) {
     const int64_t count = N / SIDE;
     float x[TILE], q[TILE];
-    for (int64_t k = 0; k < count; k++) {
-        const float *row = tile_at(square, N, k, 0);
-        memcpy(x, tile_at(square, N, k, k), sizeof x);
-        tile(x, SIDE, row, SIDE, row, SIDE, 1, k * SIDE, 1, -1);
+    const float *left[count], *right[count];
+    for (int64_t k = 0; k < count; k++) { /* the diagonal has R^T's own tiles at once */
+        const float *row = a + at(k, 0);
+        memcpy(x, a + at(k, k), sizeof x);
+        product(x, SIDE, row, SIDE, transposed(row), k * SIDE, 1, -1);
         if (invert_factor(x, q)) return 1;
-        for (int64_t p = 0; p < count; p++) {
-            float *to = tile_at(square, N, p, k);
-            if (p > k) { /* of L: A - L L^T, times Q^T */
-                memcpy(x, to, sizeof x);
-                tile(x, SIDE, tile_at(square, N, p, 0), SIDE, row, SIDE, 1, k * SIDE, 1, -1);
-            } else if (p < k) /* of L^-T: what is there of it times L^T, times Q^T */
-                tile(x, SIDE, tile_at(square, N, p, p), SIDE, row + p * TILE, SIDE, 1, (k - p) * SIDE, 0, -1);
-            if (p != k) tile(to, SIDE, x, SIDE, q, SIDE, 1, SIDE, 0, 1);
+        for (int64_t p = k + 1; p < count; p++) {
+            memcpy(x, a + at(p, k), sizeof x);
+            product(x, SIDE, a + at(p, 0), SIDE, transposed(row), k * SIDE, 1, -1);
+            product(a + at(p, k), SIDE, x, SIDE, transposed(q), SIDE, 0, 1);
         }
-        transpose(tile_at(square, N, k, k), q);
+        transpose(a + at(k, k), q);
     }
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 1; i < count; i++) /* (R_ij)^T = -(sum of (R_lj)^T (L_il)^T) (R_ii)^T; L_ij is not wanted afterwards */
+        for (int64_t j = 0; j < i; j++) {
+            for (int64_t l = j; l < i; l++) left[l - j] = a + at(l, j), right[l - j] = a + at(i, l);
+            product_with_transposed(x, left, right, i - j, -1);
+            product(a + at(i, j), SIDE, x, SIDE, upright(a + at(i, i)), SIDE, 0, 1);
+        }
+    for (int64_t i = 0; i < count; i++) /* the sum of (R_ki)^T R_kj, k from i on; row i is not wanted afterwards */
         for (int64_t j = 0; j <= i; j++) {
-            tile(x, SIDE, tile_at(square, N, i, i), SIDE, tile_at(square, N, j, i), SIDE, 1, N - i * SIDE, 0, 1);
-            memcpy(tile_at(square, N, i, j), x, sizeof x);
+            for (int64_t k = i; k < count; k++) left[k - i] = a + at(k, i), right[k - i] = a + at(k, j);
+            product_with_transposed(x, left, right, count - i, 1);
+            memcpy(a + at(i, j), x, sizeof x);
         }
     return 0;
 }
 
-void autogd_invert(float *square, int64_t N, float scale, float pole) {
-    for (int64_t p = 0; p < N / SIDE; p++) {
-        float *row = tile_at(square, N, p, 0);
-        for (int64_t i = 0; i < (p + 1) * TILE; i++) row[i] *= scale;
-        for (int j = 0; j < SIDE; j++) row[p * TILE + j * SIDE + j] += pole;
-    }
-    if (invert(square, N)) memset(square, 0, N * N * sizeof(float));
+void autogd_invert(float *triangle, int64_t N, float scale, float pole) {
+    for (int64_t i = 0; i < autogd_triangle(N); i++) triangle[i] *= scale;
+    for (int64_t p = 0; p < N / SIDE; p++)
+        for (int j = 0; j < SIDE; j++) triangle[at(p, p) + j * SIDE + j] += pole;
+    if (invert(triangle, N)) memset(triangle, 0, autogd_triangle(N) * sizeof(float));
 }
 
 void autogd_add_fractions(float *one, const float *other, int64_t N, float a, float b, float whole, float scale, int half) {
+    const int64_t from = begin_of(N, half), to = begin_of(N, half + 1);
+    for (int64_t i = from; i < to; i++) one[i] = scale * (a * one[i] + b * other[i]);
     for (int64_t p = 0; p < N / SIDE; p++)
-        for (int64_t q = 0; q <= p; q++) {
-            if (((p + q) & 1) != half) continue;
-            float *to = tile_at(one, N, p, q);
-            const float *from = const_tile_at(other, N, p, q);
-            for (int i = 0; i < TILE; i++) to[i] = scale * (a * to[i] + b * from[i]);
-            if (p != q) transpose(tile_at(one, N, q, p), to);
-            else
-                for (int j = 0; j < SIDE; j++) to[j * SIDE + j] += scale * whole;
-        }
+        for (int j = 0; from <= at(p, p) && at(p, p) < to && j < SIDE; j++) one[at(p, p) + j * SIDE + j] += scale * whole;
+}
+
+void autogd_spread(float *square, int64_t N) {
+    for (int64_t p = N / SIDE - 1; p > 0; p--) memmove(square + p * N * SIDE, square + at(p, 0), (p + 1) * TILE * sizeof(float));
+}
+
+void autogd_mirror(float *square, int64_t N, int half) {
+    for (int64_t p = 0; p < N / SIDE; p++)
+        for (int64_t q = 0; q < p; q++)
+            if (((p + q) & 1) == half) transpose(square + (q * N + p * SIDE) * SIDE, square + (p * N + q * SIDE) * SIDE);
 }
 
 void autogd_multiply(float *out, const float *square, int64_t N, const float *x, int64_t stride, int64_t columns) {
     for (int64_t p = 0; p < N / SIDE; p++)
-        for (int64_t c = 0; c < columns; c += SIDE)
-            tile(out + c * stride + p * SIDE, stride, const_tile_at(square, N, p, 0), SIDE, x + c * stride, 1, stride, N, 0, 1);
+        for (int64_t c = 0; c < columns; c += SIDE) {
+            const block right = {x + c * stride, 1, stride};
+            product(out + c * stride + p * SIDE, stride, square + p * N * SIDE, SIDE, right, N, 0, 1);
+        }
 }

@@ -3,8 +3,8 @@
  *
  * The direction is of the momentum seen one step ahead, a = k^2 m + (1 - k^2) g, where k is what momentum keeps: parts
  * that are vectors are divided by their norm, matrices turned by Zolotarev's function of their gram. A matrix is read
- * from where it lies, some columns at a time, and never held as a whole: two squares of its smaller side are, for every
- * two threads, which share a matrix between them and meet after every stage.
+ * from where it lies, some columns at a time, and never held as a whole: one square of its smaller side is, for every two
+ * threads, which share a matrix between them and meet after every stage.
  */
 #include <math.h>
 #include <string.h>
@@ -170,12 +170,15 @@ static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows,
         }
 }
 
-/* One matrix between the stages: where two threads have their squares, and what else they tell each other. */
+/* One matrix between the stages: where two threads have a triangle each, which then are a square, and room for the
+ * directions of some columns; and what else they tell each other. */
 typedef struct {
-    float *one, *other;
+    float *one, *other, *directions;
     double squares[2];
     int64_t N, stride;
 } desk;
+
+enum { GRAM, HALVES, SQUARE, INVERT, FRACTIONS, SPREAD, MIRROR, MOVE, STAGES };
 
 static int64_t padded(int64_t side) { return (side + SIDE - 1) / SIDE * SIDE; }
 
@@ -260,30 +263,30 @@ static void stage(const job *j, int which, double *slope) {
     const int64_t N = at->N, from = begin_of(j, j->half), to = begin_of(j, j->half + 1);
     const int turns = j->norm > 0 && j->size != 0;
     const mixture in = ahead(by, j->t->sign);
-    if (which < 4 && !turns) return;
-    if (which == 0) {
-        float *square = j->half ? at->other : at->one;
-        if (from == to) memset(square, 0, N * N * sizeof(float));
+    float *own = j->half ? at->other : at->one, *directions = at->directions + j->half * WIDTH * at->stride;
+    if (which < MOVE && !turns) return;
+    /* the square root of the norm of the gram's square: the square of the 8-norm of singular values */
+    const float scale = which > SQUARE ? (float)sqrt(sqrt(at->squares[0] + at->squares[1])) : 1;
+    switch (which) {
+    case GRAM:
+        if (from == to) memset(own, 0, autogd_triangle(N) * sizeof(float));
         for (int64_t column = from; column < to; column += WIDTH) {
             const int64_t columns = to - column < WIDTH ? to - column : WIDTH;
             read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
-            autogd_add_gram(square, N, j->columns, at->stride, columns, column == from);
+            autogd_add_gram(own, N, j->columns, at->stride, columns, column == from);
         }
-    } else if (which == 1) {
-        autogd_add_halves(at->one, at->other, N, j->half);
-    } else if (which == 2) {
-        at->squares[j->half] = autogd_square_of_square(at->one, N, j->half);
-    } else {
-        /* the square root of the norm of the gram's square: the square of the 8-norm of singular values */
-        const float scale = (float)sqrt(sqrt(at->squares[0] + at->squares[1]));
-        if (which == 3)
-            autogd_invert(j->half ? at->other : at->one, N, 1 / scale, j->half ? by->q : by->p);
-        else if (which == 4 && turns)
-            autogd_add_fractions(at->one, at->other, N, by->a, by->b, by->whole, j->size / sqrtf(scale), j->half);
+        return;
+    case HALVES: autogd_add_halves(at->one, at->other, N, j->half); return;
+    case SQUARE: at->squares[j->half] = autogd_square_of_square(at->one, N, j->columns, j->half); return;
+    case INVERT: autogd_invert(own, N, 1 / scale, j->half ? by->q : by->p); return;
+    case FRACTIONS:
+        autogd_add_fractions(at->one, at->other, N, by->a, by->b, by->whole, j->size / sqrtf(scale), j->half);
+        return;
+    case SPREAD:
+        if (!j->half) autogd_spread(at->one, N);
+        return;
+    case MIRROR: autogd_mirror(at->one, N, j->half); return;
     }
-    if (which != 5) return;
-    /* the second square is no longer needed: directions are put there */
-    float *directions = at->other + j->half * WIDTH * at->stride;
     const movement moves = movement_of(j->c, j->t);
     if (!turns) memset(directions, 0, WIDTH * at->stride * sizeof(float));
     for (int64_t column = from; column < to; column += WIDTH) {
@@ -296,10 +299,8 @@ static void stage(const job *j, int which, double *slope) {
     }
 }
 
-static int64_t room_for(int64_t N) {
-    const int64_t square = N * N, columns = 2 * WIDTH * (N + GAP);
-    return square + (square > columns ? square : columns);
-}
+/* Two triangles are a square and sixteen columns more, which begin where directions do. */
+static int64_t room_for(int64_t N) { return N * N + 2 * WIDTH * (N + GAP); }
 
 /* Two threads have a matrix at a time, as long as there are matrices. */
 static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }
@@ -354,10 +355,11 @@ double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices,
                 desk *at = all + i;
                 at->one = floats + threads * each + i * room;
                 at->N = padded(matrices[first + i].side);
-                at->other = at->one + at->N * at->N;
+                at->other = at->one + autogd_triangle(at->N);
+                at->directions = at->one + at->N * at->N;
                 at->stride = at->N + GAP;
             }
-            for (int which = 0; which < 6; which++)
+            for (int which = GRAM; which < STAGES; which++)
 #pragma omp for schedule(static, 1)
                 for (int64_t i = 0; i < 2 * here; i++) {
                     const matrix *x = matrices + first + i / 2;
