@@ -24,9 +24,9 @@ def without_clock(run):
 
 @pytest.mark.parametrize("name", baselines.OPTIMISERS)
 def test_every_optimiser_resumes_bit_exactly_in_the_middle_of_an_epoch(name, small, trained):
-    if name not in ("agd", "agd-stochastic", "adam", "adamw", "sgd", "sgd-plain", "sgd-mup", "sgd-mup-plain", "muon"):
-        package = {"schedulefree-adamw": "schedulefree", "prodigy": "prodigyopt"}.get(name, name)
-        pytest.importorskip(package)
+    packages = {"schedulefree-adamw": "schedulefree", "prodigy": "prodigyopt", "dadaptation": "dadaptation", "dog": "dog"}
+    if name in packages:
+        pytest.importorskip(packages[name])
     schedule = "cosine" if baselines.entry(name).rated else "constant"
     config = small(optimiser=name, schedule=schedule)
     whole, broken = trained(config), trained(config, crash_at=(3, 7, 9))
