@@ -200,7 +200,7 @@ def test_a_layer_at_zero_does_not_make_the_update_size_infinite(small):
     [
         ({"optimiser": "agd", "lr": 0.1}, "lr: agd has no learning rate"),
         ({"optimiser": "agd", "schedule": "cosine"}, "schedule: agd has no learning rate"),
-        ({"optimiser": "adamn"}, "optimiser: 'adamn' is not known; choose one of agd, agd-averaged, agd-stochastic, adam"),
+        ({"optimiser": "adamn"}, "optimiser: 'adamn' is not known; choose one of agd, agd-averaged, agd-stochastic"),
         ({"epochs": 0}, "epochs: expected at least 1"),
         ({"batch_size": 10, "accumulate": 4}, "batch_size: 10 does not divide into 4"),
         ({"shard": True, "optimiser": "prodigy"}, "shard: prodigy"),
