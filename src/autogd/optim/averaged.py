@@ -67,7 +67,6 @@ class AveragedAGD(Lending):
         maximize: bool = False,
         atoms: Any = None,
     ) -> None:
-        self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
         super().__init__(
             params,
             gain=gain,
@@ -123,10 +122,6 @@ class AveragedAGD(Lending):
             known = plan.kept["averages"] = twin, choose_path(grads, twin, self.defaults["foreach"])
         return known
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._ready = None
-
 
 def _newest(group: dict[str, Any], solution: Solution) -> Tensor:
     """c = η²/Ση², the weight of the newest point; what is not finite, or no step at all, is not averaged."""
@@ -140,5 +135,8 @@ def _towards(tensors: list[Tensor], others: list[Tensor], shares: Tensor) -> Non
     """Move every tensor its share of the way to its other, or all the same one."""
     for tensor, other, share in zip(tensors, others, shares.expand(len(tensors)).unbind(), strict=True):
         wide = accumulation_dtype(tensor.dtype)
-        moved = torch.lerp(tensor.to(wide), other.to(wide), share.to(tensor.device, wide))
-        tensor.copy_(moved)
+        # in place, but for half precision, in which a share would be too coarse
+        moved = tensor if tensor.dtype == wide else tensor.to(wide)
+        moved.lerp_(other.to(wide), share.to(tensor.device, wide))
+        if moved is not tensor:
+            tensor.copy_(moved)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.agd import AGD
 from autogd.optim.averaging import exchanged
+from autogd.optim.plan import Plan
 
 __all__ = ["Lending"]
 
@@ -21,6 +22,7 @@ class Lending(AGD):
     def __init__(self, params: Any, **settings: Any) -> None:
         self._lent = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
         super().__init__(params, **settings)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -66,4 +68,5 @@ class Lending(AGD):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._lent = False
+        self._ready = None
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone

@@ -8,7 +8,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,24 +19,19 @@ from autogd.optim.momentum import MOMENTUM
 from autogd.optim.native import WORDS, Table, lies
 from autogd.optim.plan import Plan
 
+if TYPE_CHECKING:  # which imports this
+    from autogd.optim.turning import Turning
+
 __all__ = ["NativeTurning"]
 
 STATES = {"momentum": torch.bfloat16, "direction": torch.bfloat16, "average": torch.float32}
 SUMS = 3  # that a look gives of every part: of gradients squared, of momenta ahead squared, of slopes along directions
 
 
-class _Otherwise(Protocol):
-    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor: ...
-    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]: ...
-    def turn(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
-    ) -> Tensor: ...
-
-
 class NativeTurning:
     """All tensors in one call of the library; what it does not take in some step goes torch's way in that step."""
 
-    def __init__(self, plan: Plan, passes: ctypes.CDLL, spectral: bool, state: Any, otherwise: _Otherwise) -> None:
+    def __init__(self, plan: Plan, passes: ctypes.CDLL, spectral: bool, state: Any, otherwise: "Turning") -> None:
         self.passes, self.state, self.otherwise, self.table = passes, state, otherwise, Table(plan)
         matrices = self._matrices(plan) if spectral and self.table.fits else []
         self.count = len(matrices)

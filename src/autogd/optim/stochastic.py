@@ -67,7 +67,6 @@ class StochasticAGD(Lending):
         maximize: bool = False,
         atoms: Any = None,
     ) -> None:
-        self._ready: Plan | None = None  # the plan for whose tensors there is room in the state
         self._trusted = torch.ones(())  # what the last batch's gradient was multiplied by
         super().__init__(
             params,
@@ -194,7 +193,6 @@ class StochasticAGD(Lending):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._ready = None
         self._trusted = torch.ones(())
 
 
