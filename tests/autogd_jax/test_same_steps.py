@@ -1,5 +1,7 @@
 """PyTorch and JAX take the same steps from the same weights and gradients, whatever the atom."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import optax
@@ -65,6 +67,8 @@ def label(path, array):
         return atoms.matrix(array, stack=3)
     if path == "qkv/bias":
         return atoms.bias(array, stack=3)
+    if path == "out/kernel":  # the readout; "slope" and "qkv" would follow it by name
+        return replace(default_label(path, array), free=True)
     if path == "grouped/kernel":
         return atoms.kernel(array, groups=2)
     return default_label(path, array)
@@ -144,7 +148,7 @@ def test_ten_steps_of_stochastic_agd_are_the_same(model, gain, empty):
 
     @jax.jit
     def step(grads, state, params):
-        updates, state = ours.update(grads, state)
+        updates, state = ours.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
     # momentum and direction are rounded to half the bytes, where a last digit may fall to either side

@@ -1,4 +1,4 @@
-"""StochasticAGD: the direction is the polar factor, η follows fresh slopes, and nothing runs away."""
+"""StochasticAGD: the direction is the polar factor, η follows the law, and nothing runs away."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from autogd.data import load
 from autogd.geometry.norms import polar
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
-from autogd.optim.measured import MEMORY, next_rate, reach_of
+from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, counted, learning_rate
 
 
 def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one():
@@ -37,70 +37,72 @@ def test_a_wide_matrix_keeps_its_digits_in_float32():
     assert float((got.double() - exact.U @ exact.Vh).abs().max()) < 0.15
 
 
-def test_the_slope_attains_the_nuclear_norm():
+def test_a_step_moves_every_layer_by_its_share_of_the_law():
     model = initialise_(nn.Linear(24, 24, bias=False).double())
+    before = model.weight.detach().clone()
     optimiser = StochasticAGD(model)
     model.weight.grad = torch.randn(24, 24, dtype=torch.float64)
     optimiser.step()
-    nuclear = float(torch.linalg.matrix_norm(model.weight.grad, "nuc"))
-    assert float(optimiser.gradient_summary) == pytest.approx(nuclear, rel=0.13)
+    assert float(optimiser.learning_rate) == pytest.approx(math.log(1 + STEP))
+    moved = torch.linalg.svdvals(before - model.weight.detach()) / float(optimiser.learning_rate)
+    assert ((moved - 1).abs() < 0.15).all()
 
 
-def test_the_first_step_is_as_long_as_the_paper_s():
-    models = [initialise_(FCN(3, 16, 8, 4), torch.Generator().manual_seed(1)) for _ in range(2)]
-    x, y = torch.randn(32, 8), torch.randn(32, 4)
-    rates = []
-    for model, optimiser in zip(models, (AGD(models[0]), StochasticAGD(models[1])), strict=True):
-        square_loss(model(x), y).backward()
-        optimiser.step()
-        rates.append(float(optimiser.learning_rate))
-    assert rates[0] == pytest.approx(rates[1], rel=1e-5)
+def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
+    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
+        for t in (1, 9, 10_000):
+            rate = learning_rate(torch.tensor(float(t)), torch.tensor(1.0), depth, chain)
+            assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
 
 
-def test_on_a_known_bound_the_rate_settles_where_the_bound_is_least():
-    # a world that is its own majorisation: along the direction the slope is G − c·u(η), seen with noise
-    generator = torch.Generator().manual_seed(0)
-    G, c = 0.3, 0.05
-    memory = {name: torch.zeros((), dtype=torch.float64) for name in MEMORY} | {"rate": torch.tensor(0.05).double()}
-    for _ in range(400):
-        left = G - c * reach_of(memory["rate"])
-        memory["last_same"] = torch.tensor(2 * G).double()  # the batch's own slope is inflated by its noise
-        noise = 0.1 * torch.randn((), generator=generator, dtype=torch.float64)
-        memory = next_rate(memory, left + noise)
-    best = math.log((1 + math.sqrt(1 + 4 * G / c)) / 2)
-    assert float(memory["rate"]) == pytest.approx(best, rel=0.15)
+def test_a_chain_never_carries_the_output_further_than_a_random_target():
+    # deep relative trust: a chain of D layers that each move by η/L changes the output by e^(Dη/L) − 1 at most
+    for depth in (6, 8, 16, 64):
+        rate = float(learning_rate(torch.tensor(1.0), torch.tensor(1.0), depth, depth))
+        output, target = torch.randn(2, 100_000, generator=torch.Generator().manual_seed(depth))
+        assert math.expm1(rate) <= float((output - target).norm() / output.norm()) * 1.01
 
 
-def test_a_first_step_far_too_short_is_found_out_in_a_few_steps_and_once_only():
-    G, c = 0.3, 0.05
-    memory = {name: torch.zeros((), dtype=torch.float64) for name in MEMORY}
-    memory |= {"rate": torch.tensor(1e-6).double(), "last_same": torch.tensor(G).double()}
-    rates = [1e-6]
-    for _ in range(40):
-        memory = next_rate(memory, G - c * reach_of(memory["rate"]))
-        rates.append(float(memory["rate"]))
-    best = math.log((1 + math.sqrt(1 + 4 * G / c)) / 2)
-    assert max(rates[:10]) > best / 4
-    assert max(rates) < 1.5 * best
-    # from then on u grows by a tenth at most, however little of the slope is used
-    memory = next_rate({**memory, "rate": torch.tensor(1e-3).double()}, memory["last_same"] * 0.99)
-    assert float(reach_of(memory["rate"])) <= 1.11e-3
+def test_where_the_momentum_vanishes_so_does_the_step_but_never_for_good():
+    sizes = torch.tensor([0.0, 0.1, 0.2, 1.0])
+    rates = [float(learning_rate(torch.tensor(1e6), size, 4, 4)) for size in sizes]
+    assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, 0.1, 0.2, STEP)], rel=1e-3)
 
 
-@pytest.mark.parametrize("lr", [0.0, 0.01])
-def test_a_warm_up_is_not_taken_for_a_step_that_was_too_short(lr):
-    torch.manual_seed(0)
-    model = initialise_(FCN(4, 16, 8, 2))
-    optimiser = StochasticAGD(model)
-    x, y = torch.randn(32, 8), torch.randn(32, 2)
-    rates = []
-    for _ in range(6):
-        optimiser.param_groups[0]["lr"] = lr
-        optimiser.zero_grad()
-        square_loss(model(x), y).backward()
-        optimiser.step()
-        rates.append(float(optimiser.learning_rate))
-    assert max(rates) < rates[0] * 1.1**6
+def test_a_loss_times_any_number_gives_the_same_steps():
+    ends = []
+    for scale in (1.0, 1e-3, 1e3):
+        torch.manual_seed(0)
+        model = initialise_(FCN(3, 16, 8, 4).double())
+        optimiser = StochasticAGD(model)
+        for _ in range(10):
+            x = torch.randn(32, 8, dtype=torch.float64)
+            optimiser.zero_grad()
+            (square_loss(model(x), x[:, :4]) * scale).backward()
+            optimiser.step()
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.allclose(ends[0], ends[1], atol=1e-5)
+    assert torch.allclose(ends[0], ends[2], atol=1e-5)
+
+
+def test_a_batch_counts_for_at_most_as_many_as_the_momentum_remembers():
+    state = RateState(torch.tensor(1000.0), torch.tensor(1.0))
+    after, factor = counted(state, torch.tensor(1e9), torch.tensor(True))
+    assert 1e9 * float(factor) == pytest.approx(MOST, rel=0.3)
+    assert float(after.typical) < 1.3
+    # and a first batch that is far too large is forgotten within ten
+    state = RateState(torch.tensor(0.0), torch.tensor(0.0))
+    for size in (1000.0, *[1.0] * 40):
+        state, factor = counted(state, torch.tensor(size), torch.tensor(True))
+    assert float(factor) == pytest.approx(1.0, rel=0.3)
+
+
+def test_typical_sizes_at_the_ends_of_float32_stay_finite():
+    state = RateState(torch.tensor(0.0), torch.tensor(0.0))
+    for size in (1e-45, 3e38, 1e-45, 1.0, 3e38):
+        state, factor = counted(state, torch.tensor(size), torch.tensor(True))
+        assert bool(torch.isfinite(factor))
+        assert bool((state.typical > 0) & torch.isfinite(state.typical))
 
 
 def _closure(model, optimiser, x, y):
@@ -113,7 +115,7 @@ def _closure(model, optimiser, x, y):
     return closure
 
 
-def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, depth=4, width=64, before_epoch=None, step="step"):
+def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, depth=4, width=64):
     """Test accuracy of the averaged weights, and η of every step, on the digits."""
     task = load("digits")
     torch.manual_seed(0)
@@ -121,15 +123,13 @@ def train(optimiser_type, epochs=8, corrupt=None, batch_size=64, depth=4, width=
     optimiser = optimiser_type(model)
     rates = []
     for epoch in range(epochs):
-        if before_epoch is not None:
-            before_epoch(optimiser, epoch)
         for number, indices in enumerate(torch.randperm(len(task.train)).split(batch_size)):
             x, labels = task.train.batch(indices)
             x, y = task.prepare(x), one_hot(labels, 10)
             if corrupt is not None:
                 x, y = corrupt(x, y, epoch, number)
 
-            getattr(optimiser, step)(_closure(model, optimiser, x, y))
+            optimiser.step(_closure(model, optimiser, x, y))
             rates.append(float(optimiser.learning_rate))
     inputs, labels = task.test.batch(torch.arange(len(task.test)))
     with torch.no_grad(), optimiser.averaged():
@@ -249,101 +249,99 @@ def test_every_kind_of_cut_is_moved(layer):
     assert not any(torch.equal(p, b) for p, b in zip(layer.parameters(), before, strict=True))
 
 
-def test_measuring_gives_the_constant_of_the_batch_itself():
+def history(kind, steps, generator):
+    """Gradients of a linear model, as a history that is unkind."""
+    for at in range(steps):
+        fresh = torch.randn(6, 8, generator=generator)
+        yield {
+            "zero": 0 * fresh,
+            "alternating": fresh.sign() * (-1) ** at,
+            "huge": 1e15 * fresh,
+            "vanishing": 1e-18 * fresh,
+            "noise": fresh,
+            "growing": fresh * 1.05**at,
+        }[kind]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_any_history_ordinary_batches_train_within_200_steps(seed):
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    model = initialise_(nn.Sequential(nn.Linear(8, 6, bias=False)))
+    truth = torch.randn(6, 8, generator=generator)
+    optimiser = StochasticAGD(model)
+    kinds = ("zero", "alternating", "huge", "vanishing", "noise", "growing")
+    for at in torch.randint(len(kinds), (4,), generator=generator).tolist():
+        for gradient in history(kinds[at], 250, generator):
+            model[0].weight.grad = gradient
+            optimiser.step()
+            assert bool(torch.isfinite(optimiser.learning_rate))
+    held_out = torch.randn(64, 8, generator=generator)
+
+    def error():
+        with torch.no_grad():
+            return float((model(held_out) - held_out @ truth.T).square().mean() / (held_out @ truth.T).square().mean())
+
+    before = error()
+    for _ in range(200):
+        x = torch.randn(32, 8, generator=generator)
+        optimiser.zero_grad()
+        (model(x) - x @ truth.T).square().mean().backward()
+        optimiser.step()
+        assert 0 < float(optimiser.learning_rate) < math.inf
+    assert error() < 0.5 * before
+    assert error() < 0.5
+
+
+def test_the_average_forgets_a_task_that_has_ended():
     torch.manual_seed(0)
-    model = initialise_(FCN(3, 16, 8, 4).double())
+    model = nn.Linear(8, 6)
     optimiser = StochasticAGD(model)
-    closure = _closure(model, optimiser, torch.randn(32, 8).double(), torch.randn(32, 4).double())
-    for _ in range(3):
-        before = [p.detach().clone() for p in model.parameters()]
-        closure()
-        slopes = [[p.grad.clone() for p in model.parameters()]]
-        loss = optimiser.step_and_measure(closure)
-        assert loss.requires_grad
-        slopes.append([p.grad.clone() for p in model.parameters()])
-        rate = optimiser.learning_rate
-        unit = [(b - p.detach()) / rate for b, p in zip(before, model.parameters(), strict=True)]
-        own, left = (sum(float((u * g).sum()) for u, g in zip(unit, grads, strict=True)) for grads in slopes)
-        measured = (own - left) / float(reach_of(rate))
-        constant, at = optimiser.param_groups[0]["constant"]
-        # a mean of the measurements, but never less than the last; in the state's half precision
-        assert float(constant) >= measured - 1e-5 * abs(measured)
-        if at == 1:
-            assert float(constant) == pytest.approx(measured, rel=1e-5)
+    tasks = torch.randn(2, 6, 8)
+    for at in range(1200):
+        x = torch.randn(32, 8)
+        optimiser.zero_grad()
+        (model(x) - x @ tasks[at // 600].T).square().mean().backward()
+        optimiser.step()
+    x = torch.randn(64, 8)
+    with torch.no_grad(), optimiser.averaged():
+        errors = [(model(x) - x @ task.T).square().mean() for task in tasks]
+    assert errors[1] < 0.02 * errors[0]
 
 
-def test_the_second_look_draws_the_same_numbers_and_leaves_no_trace():
-    x, y = torch.randn(32, 8), torch.randn(32, 4)
-    seen = []
-    for measured in (False, True):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Dropout(), nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
-        dropped = []
-        model[0].register_forward_hook(lambda *call, dropped=dropped: dropped.append(call[2] == 0))
-        optimiser = StochasticAGD(model)
-        closure = _closure(model, optimiser, x, y)
-        (optimiser.step_and_measure if measured else optimiser.step)(closure)
-        seen.append([*model.state_dict().values(), torch.get_rng_state()])
-    assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
-    first, second = dropped
-    assert torch.equal(first, second)
-    assert optimiser.param_groups[0]["constant"][1] == 1  # measured after the first step
-
-
-def test_a_constant_serves_the_next_step_only_and_is_saved():
-    def run(kinds, save_at=None):
-        torch.manual_seed(0)
-        model = initialise_(FCN(3, 16, 8, 4))
-        optimiser = StochasticAGD(model)
-        for at, kind in enumerate(kinds):
-            if at == save_at:
-                state, weights = optimiser.state_dict(), model.state_dict()
-                model = FCN(3, 16, 8, 4)
-                model.load_state_dict(weights)
-                optimiser = StochasticAGD(model)
-                optimiser.load_state_dict(state)
-            torch.manual_seed(at)
-            x = torch.randn(32, 8)
-            closure = _closure(model, optimiser, x, x[:, :4])
-            (optimiser.step_and_measure if kind == "m" else optimiser.step)(closure)
-        return float(optimiser.learning_rate), [p.detach() for p in model.parameters()]
-
-    plain, measured = run("s" * 15), run("s" * 13 + "ms")
-    assert plain[0] != measured[0]  # the last step heard it
-    memory = {name: torch.tensor(1.0) for name in MEMORY}
-    fresh = torch.tensor(0.4)
-    unknown = next_rate(memory, fresh, torch.tensor(math.nan))
-    assert unknown["rate"] == next_rate(memory, fresh)["rate"]
-    assert next_rate(memory, fresh, torch.tensor(math.inf))["rate"] < memory["rate"]
-    for kinds, at in (("mmmm", 2), ("mmsm", 3), ("mssm", 1)):
-        straight, resumed = run(kinds), run(kinds, save_at=at)
-        assert straight[0] == resumed[0]
-        assert all(torch.equal(a, b) for a, b in zip(straight[1], resumed[1], strict=True))
-
-
-def test_training_with_every_constant_measured_goes_as_far():
-    accuracy, rates = train(StochasticAGD, step="step_and_measure")
-    assert accuracy > 0.93
-    assert rates[-1] < max(rates)
-
-
-def test_after_a_step_that_was_skipped_the_constant_stays(monkeypatch):
-    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+def test_a_hidden_matrix_above_its_size_comes_back_and_a_readout_or_a_gate_is_free():
     torch.manual_seed(0)
-    model = initialise_(FCN(3, 16, 8, 4))
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, 8, bias=False))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)
+    before = [float(parameter.norm()) for parameter in model.parameters()]
     optimiser = StochasticAGD(model)
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        optimiser.step_and_measure(_closure(model, optimiser, x, x[:, :4]))
-    before = optimiser.param_groups[0]["constant"].clone()
-    optimiser.step_and_measure(_closure(model, optimiser, x * float("inf"), x[:, :4]))
-    assert int(optimiser.skipped_steps) == 1
-    assert torch.equal(optimiser.param_groups[0]["constant"], before)
+    sizes = []
+    for _ in range(100):
+        x = torch.randn(32, 8)
+        optimiser.zero_grad()
+        model(x).square().mean().backward()
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.1).add_(torch.randn_like(parameter))
+        optimiser.step()
+        sizes.append([float(parameter.detach().norm()) for parameter in model.parameters()])
+    moves = 1 - float(optimiser.learning_rate)
+    assert sizes[0][0] > 0.5 * before[0]  # by no more than its step
+    assert sizes[-1][0] < math.sqrt(8) * (1 + moves)
+    assert sizes[-1][1] > 0.5 * before[1]
+    cell = nn.LSTM(4, 4)
+    assert all(atom.held_at == math.inf for atom in StochasticAGD(cell)._atoms.values())
 
 
-def test_whoever_saves_a_state_by_its_keys_finds_the_constant():
-    model = nn.Linear(3, 3)
-    optimiser = StochasticAGD(model)
-    model.weight.grad = torch.randn(3, 3)
-    optimiser.step()
-    assert {"memory", "constant"} <= set(optimiser.state_dict()["param_groups"][0])
+def test_schedules_and_gains_multiply_the_step():
+    steps = []
+    for gain in (1.0, 0.25):
+        torch.manual_seed(0)
+        model = initialise_(FCN(2, 8, 8, 4).double())
+        before = model.layers[0].weight.detach().clone()
+        optimiser = StochasticAGD(model, gain=gain)
+        square_loss(model(torch.randn(16, 8).double()), torch.randn(16, 4).double()).backward()
+        optimiser.step()
+        steps.append(model.layers[0].weight.detach() - before)
+    assert torch.allclose(steps[0] * 0.25, steps[1], atol=1e-7)

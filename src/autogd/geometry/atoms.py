@@ -47,6 +47,7 @@ class Atom:
         weight: each part's share of the depth, where a layer has 1: a step moves it by weight · η/L of its size.
         stack: how many layers the tensor packs, or which share of one it is; weight · stack is what it adds to L.
         diagonal: the vector is the diagonal of a matrix.
+        free: its size is information, not to be held at Prescription 1's: a readout, or a gate.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
     >>> atom.parts, atom.scale
@@ -62,6 +63,7 @@ class Atom:
     weight: float = 1.0
     stack: float = 1
     diagonal: bool = False
+    free: bool = False
 
     @property
     def depth(self) -> float:
@@ -97,6 +99,12 @@ class Atom:
     def target(self) -> float:
         """The size of one part under Prescription 1, 0 where the atom starts at zero."""
         return 0.0 if self.start == "zeros" else self.scale
+
+    @property
+    def held_at(self) -> float:
+        """The Frobenius norm of all parts that Prescription 1 gives a hidden matrix; infinite for what is not one."""
+        hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1
+        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts) if hidden and not self.free else math.inf
 
     def repeated(self, times: int) -> "Atom":
         """The atom of so many such tensors, stacked."""

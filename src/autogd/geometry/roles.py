@@ -7,7 +7,7 @@ that knows a parameter decides, since it knows most about it. `register_atom` ad
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -25,6 +25,12 @@ _NORMS = (
     nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
 )  # fmt: skip
 _GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RNNCell: 1}
+
+
+def _gates(weight: Tensor, module: nn.Module | None = None, *, stack: int) -> Atom:
+    """The gates of a recurrent cell: what they give is squashed, so their size says how sharply they switch."""
+    return replace(matrix(weight, stack=stack), free=True)
+
 
 # module type, or its full name where the package may not be there -> path of the parameter in it -> rule
 _catalogue: dict[type | str, dict[str, Rule]] = {
@@ -44,7 +50,7 @@ _catalogue: dict[type | str, dict[str, Rule]] = {
     **{
         cell: {
             "weight_hr_*": matrix,
-            "weight_[ih]h*": partial(matrix, stack=gates),
+            "weight_[ih]h*": partial(_gates, stack=gates),
             "bias_[ih]h*": partial(bias, stack=gates),
         }
         for cell, gates in _GATES.items()
@@ -116,7 +122,8 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) ->
             told.add(name)
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
-    return [_one_of(roles, [role for role in roles if role.name in told] or roles) for roles in found.values()]
+    chosen = [_one_of(roles, [role for role in roles if role.name in told] or roles) for roles in found.values()]
+    return _free_readout(chosen, [parameter for _, parameter, _ in _owned(model)])
 
 
 def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
@@ -159,10 +166,11 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
             stacklevel=2,
         )
     owner = nn.Module()
-    return [
+    roles = [
         Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(name, p))
         for name, p in named.items()
     ]
+    return _free_readout(roles, list(named.values()))
 
 
 _warned = False
@@ -184,6 +192,13 @@ def _from_shape(name: str, parameter: Tensor) -> Atom:
 def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
     role = min(candidates, key=lambda role: role.atom.scale**2 * role.atom.parts)
     return Role(roles[0].name, role.parameter, role.module, role.atom, tuple(other.name for other in roles[1:]))
+
+
+def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
+    """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
+    matrices = {role.parameter for role in roles if role.atom.held_at < float("inf")}
+    last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
+    return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
 
 
 def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:

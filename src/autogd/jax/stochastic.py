@@ -1,5 +1,7 @@
 """StochasticAGD as an `optax.GradientTransformation`."""
 
+import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -8,14 +10,12 @@ import optax
 
 from autogd.geometry.atoms import Atom
 from autogd.jax.agd import labelled
-from autogd.jax.labels import Label, default_label
-from autogd.jax.measured import averaging_share, next_rate, trust
+from autogd.jax.labels import Label, Labelled, default_label
 from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
 from autogd.jax.polar import polar
-from autogd.jax.theorem import learning_rate, measure
+from autogd.jax.theorem import measure
 from autogd.optim.groups import check_number
-from autogd.optim.measured import MEMORY
-from autogd.optim.momentum import MOMENTUM
+from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
 
 __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
@@ -24,29 +24,30 @@ class StochasticAGDState(NamedTuple):
     """What the rule carries from step to step, and what a step tells."""
 
     momentum: Any
-    direction: Any
     ahead: Any  # by what the averaged weights differ from the trained ones: so an update needs neither
-    memory: jax.Array
+    rate: RateState
     learning_rate: jax.Array
     skipped_steps: jax.Array
 
 
 def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.GradientTransformationExtraArgs:
-    """AGD for minibatches: directions from momentum, η from slopes that fresh batches measure, weights averaged.
+    """AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     It takes the steps that `autogd.StochasticAGD` takes; `averaged(params, state)` gives the weights to evaluate and to
-    ship. As there, momentum and direction are held in half the weight's bytes.
+    ship. As there, momentum is held in half the weight's bytes. A pytree has no order of layers: the readout, which is
+    not held, is the matrix that `label` calls free (`dataclasses.replace(atom, free=True)`), or else the last by name,
+    numbers counted as numbers; and layers compound only where there are no gains, that is no norm layers.
 
     Args:
         label: which array is which atom, by its path and shape.
-        gain: multiplies every step; 1 is the measured one, and there is nothing to schedule.
+        gain: multiplies every step.
 
     >>> params = {"Dense_0": {"kernel": jnp.ones((4, 2)) / 2}}
     >>> optimiser = stochastic_agd()
     >>> state = optimiser.init(params)
     >>> loss = lambda p: jnp.square(jnp.ones((8, 4)) @ p["Dense_0"]["kernel"] - 3).mean()
     >>> for _ in range(3):
-    ...     updates, state = optimiser.update(jax.grad(loss)(params), state)
+    ...     updates, state = optimiser.update(jax.grad(loss)(params), state, params)
     ...     params = optax.apply_updates(params, updates)
     >>> bool(loss(averaged(params, state)) < 4)
     True
@@ -57,56 +58,50 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         dtype = accumulation_dtype(*(leaf.array for leaf in labelled(params, label)))
         half = jax.tree.map(lambda p: jnp.zeros(p.shape, _half(p)), params)
         ahead = jax.tree.map(lambda p: jnp.zeros(p.shape, accumulation_dtype(p)), params)
-        start, zero = jnp.zeros(len(MEMORY), dtype), jnp.zeros((), dtype)
-        return StochasticAGDState(half, half, ahead, start, zero, jnp.zeros((), jnp.int32))
+        zero = jnp.zeros((), dtype)
+        return StochasticAGDState(half, ahead, RateState(zero, zero), zero, jnp.zeros((), jnp.int32))
 
     def update(
         updates: optax.Updates, state: StochasticAGDState, params: optax.Params | None = None, **_: Any
     ) -> tuple[optax.Updates, StochasticAGDState]:
-        leaves = labelled(updates, label)
+        if params is None:
+            raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
+        leaves = _free_readout(labelled(updates, label))
         measured = measure(leaves)
-        finite, G, dtype = measured.finite, measured.gradient_summary, measured.gradient_summary.dtype
+        G, depth, dtype = measured.gradient_summary, measured.depth, measured.gradient_summary.dtype
+        active = measured.finite & (G > 0)
         # a gradient that is not finite changes nothing, and zero times it would not be zero
-        grads = [jnp.where(finite, leaf.array, 0) for leaf in leaves]
-        memory = dict(zip(MEMORY, state.memory, strict=True))
-        first = memory["steps"] == 0
-        memory, factor = trust(memory, G, finite)
-        fresh = sum(
-            (_dot(d, g) for d, g in zip(jax.tree.leaves(state.direction), grads, strict=True)), jnp.zeros((), dtype)
+        grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
+        momenta = jax.tree.leaves(state.momentum)
+        size = sum(
+            leaf.atom.weight * leaf.atom.scale * frobenius(held.astype(dtype), leaf.atom).sum()
+            for leaf, held in zip(leaves, momenta, strict=True)
         )
-        after = next_rate(memory, fresh * factor)
-        memory = {name: jnp.where(finite & ~first, after[name], memory[name]) for name in MEMORY}
-        # nothing is measured before the first step: it is Theorem 2's
-        memory["rate"] = jnp.where(first, learning_rate(G), memory["rate"])
-        rate = jnp.where(finite, memory["rate"], 0)
-        step = rate * gain
-        if gain < 1:  # of a step that was shortened, a slope that is left over says nothing of η
-            memory["found"] = jnp.ones_like(memory["found"])
-        memory["steps"] = memory["steps"] + (finite & (G > 0))
-        share = jnp.where(step == 0, 0, averaging_share(memory["steps"]))
-        keep = jnp.where(finite, MOMENTUM, 1)
+        rate, factor = counted(state.rate, G, active, jnp)
+        chain = 0.0 if any(leaf.atom.kind == "gain" for leaf in leaves) else sum(leaf.atom.weight for leaf in leaves)
+        size = momentum_size(size / depth, state.rate.steps, jnp)
+        eta = jnp.where(active, learning_rate(jnp.maximum(rate.steps, 1), size, depth, chain, jnp), 0)
+        step, keep = eta * gain, jnp.where(active, MOMENTUM, 1)
+        share = jnp.where(step == 0, 0, averaging_share(rate.steps))
 
-        steps, momentum, direction, ahead, slope = [], [], [], [], jnp.zeros((), dtype)
-        for leaf, grad, held, apart, heard in zip(
-            leaves, grads, jax.tree.leaves(state.momentum), jax.tree.leaves(state.ahead), measured.heard, strict=True
+        steps, momentum, ahead = [], [], []
+        for leaf, grad, weight, held, apart, heard in zip(
+            leaves, grads, jax.tree.leaves(params), momenta, jax.tree.leaves(state.ahead), measured.heard, strict=True
         ):
             wide = accumulation_dtype(leaf.array)
             new = grad.astype(wide) * (factor * (1 - MOMENTUM)).astype(wide)
             moved = new + keep.astype(wide) * held.astype(wide)
-            size = jnp.where(heard | ~finite, leaf.atom.weight * leaf.atom.scale / measured.depth, 0)
-            turned = _direction(moved * keep.astype(wide) + new, leaf.atom, size.astype(wide))
-            slope = slope + _dot(turned, grad)
-            steps.append((turned * -step.astype(wide)).astype(leaf.array.dtype))
+            size = jnp.where(heard, leaf.atom.weight * leaf.atom.scale / depth, 0)
+            direction = _direction(moved * keep.astype(wide) + new, leaf.atom, size.astype(wide))
+            kept = _held(weight.astype(wide), leaf.atom, (step * leaf.atom.weight / depth).astype(wide))
+            steps.append((kept - direction * step.astype(wide) - weight.astype(wide)).astype(leaf.array.dtype))
             momentum.append(moved.astype(held.dtype))
-            direction.append(turned.astype(held.dtype))
             # x ← x + share·(w − x), for x less w, with w moved by the step
             ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))
-        memory["last_same"] = jnp.where(finite, slope * factor, memory["last_same"])
         finished, *trees = (
-            jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, direction, ahead)
+            jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, ahead)
         )
-        scalars = jnp.stack([memory[name] for name in MEMORY])
-        told = StochasticAGDState(trees[0], trees[1], trees[2], scalars, rate, state.skipped_steps + ~finite)
+        told = StochasticAGDState(trees[0], trees[1], rate, eta, state.skipped_steps + ~measured.finite)
         return finished, told
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -130,9 +125,21 @@ def _direction(ahead: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:
     return join(polar(matrices(ahead, atom)) * size[:, None, None], atom, ahead.shape)
 
 
-def _dot(direction: jax.Array, grad: jax.Array) -> jax.Array:
-    wide = accumulation_dtype(grad)
-    return (direction.astype(wide) * grad.astype(wide)).sum()
+def _held(weight: jax.Array, atom: Atom, move: jax.Array) -> jax.Array:
+    """A hidden matrix above its size comes back to it, by no more than its step."""
+    if atom.held_at == float("inf"):
+        return weight
+    norm = jnp.sqrt(jnp.square(weight).sum())
+    keep = jnp.where(norm > atom.held_at, jnp.maximum(atom.held_at / norm, 1 - move), 1)
+    return weight * keep.astype(weight.dtype)
+
+
+def _free_readout(leaves: list[Labelled]) -> list[Labelled]:
+    hidden = [leaf for leaf in leaves if leaf.atom.held_at < float("inf")]
+    if not hidden or any(leaf.atom.free and leaf.atom.fan_out > 1 for leaf in leaves):
+        return leaves
+    last = max(hidden, key=lambda leaf: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", leaf.path)])
+    return [replace(leaf, atom=replace(leaf.atom, free=True)) if leaf is last else leaf for leaf in leaves]
 
 
 def _half(array: jax.Array) -> jnp.dtype:

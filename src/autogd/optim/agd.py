@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.geometry.atoms import Atom, Rule
+from autogd.geometry.chain import chain_of
 from autogd.geometry.directions import check_geometry
 from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
@@ -78,6 +79,7 @@ class AGD(Optimizer):
         self._atoms: dict[Tensor, Atom] = {}
         self._names: dict[Tensor, str] = {}
         self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight that it belongs to
+        self._chain = 0.0  # how many layers compound, D
         self._plans: dict[object, Plan] = {}
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
@@ -101,9 +103,11 @@ class AGD(Optimizer):
         if isinstance(group["params"], nn.Module):
             names = dict(group["params"].named_parameters(remove_duplicate=False))
             roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
+            self._chain = max(self._chain, chain_of(group["params"], roles))
             group["params"] = list(named.values())
         else:
             roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
+            self._chain += sum(role.atom.weight for role in roles)  # of lone tensors, all may stand in one chain
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
@@ -136,7 +140,7 @@ class AGD(Optimizer):
         keep = None  # of every tensor, what weight decay leaves
         if any(group["weight_decay"] for group in plan.groups):
             decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
-            keep = 1 - solution.learning_rate / plan.depth * plan.weights * decay
+            keep = (1 - solution.learning_rate / plan.depth * plan.weights * decay).clamp(min=0)
         self._move(grads, solution, solution.coefficients * plan.per_part(multipliers), keep, plan)
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
@@ -247,8 +251,8 @@ class AGD(Optimizer):
 
 
 _KEPT = (
-    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_names", "_weights", "_sizes",
-    "_overrides", "_geometry",
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_chain", "_names", "_weights",
+    "_sizes", "_overrides", "_geometry",
 )  # fmt: skip
 
 

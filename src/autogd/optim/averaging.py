@@ -1,4 +1,4 @@
-"""The weights to evaluate and to ship: what counts how much in their average, and lending them to the model."""
+"""The weights to evaluate and to ship, swapped in and out of the model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,20 +8,7 @@ from torch import Tensor, nn
 
 from autogd.optim.sharded import local
 
-__all__ = ["AVERAGING", "averaging_share", "exchanged"]
-
-# Weights from step s count in the average as s³: it spans the last quarter of the run, however long that is.
-AVERAGING = 3
-
-
-def averaging_share(steps: Tensor) -> Tensor:
-    """The share of the weights after that many steps in their average.
-
-    >>> [round(float(averaging_share(torch.tensor(t))), 3) for t in (1.0, 10.0, 100.0)]
-    [1.0, 0.308, 0.039]
-    """
-    return (AVERAGING + 1) / (steps + AVERAGING)
-
+__all__ = ["exchanged"]
 
 @contextmanager
 def exchanged(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Momentum, Nesterov's view of it, and the slope along a direction: a tensor by pieces, without copies of the whole."""
+"""Momentum, and Nesterov's view of it: a tensor by pieces, without copies of the whole."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,7 @@ from torch import Tensor
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.bundles import PIECES, ROOM
 
-__all__ = ["MOMENTUM", "look_ahead", "slope_along"]
-
-MOMENTUM = 0.9
+__all__ = ["look_ahead"]
 
 
 def look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Tensor) -> Tensor:
@@ -29,17 +27,6 @@ def look_ahead(momentum: Tensor, grad: Tensor, factor: Tensor, take: float | Ten
         kept.copy_(some)
         some.lerp_(fresh, take)
     return ahead
-
-
-def slope_along(direction: Tensor, grad: Tensor) -> Tensor:
-    """The sum of the products of stacked tensors' numbers.
-
-    >>> slope_along(torch.ones(1, 2), torch.tensor([[3.0, 4.0]]))
-    tensor(7.)
-    """
-    dtype = accumulation_dtype(grad.dtype)
-    some = _stretches(direction, grad)
-    return torch.stack([torch.linalg.vecdot(d.flatten().to(dtype), g.flatten().to(dtype)) for d, g in some]).sum()
 
 
 def _stretches(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -17,8 +17,8 @@ from autogd.optim.plan import Plan
 
 __all__ = ["PLAIN", "Native", "Table", "library", "lies", "plain"]
 
-# of a tensor in autogd.h: five addresses, one of the parts' numbers, blocks, rows, run, its first part, whether it is
-# turned, its sign
+# of a tensor in autogd.h: four addresses, one of the parts' numbers, blocks, rows, run, its first part, whether it is
+# orthogonalised, its sign, whether it is held
 WORDS = 12
 PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -43,9 +43,8 @@ def library() -> ctypes.CDLL | None:
     found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 3, threads]
     found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
     found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, number, threads], number
-    found.autogd_look.argtypes = [pointer, number, number, number, pointer, pointer, pointer, threads]
-    found.autogd_turn.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 8, threads]
-    found.autogd_turn.restype = ctypes.c_double
+    found.autogd_measure.argtypes = [pointer, number, number, number, pointer, pointer, threads]
+    found.autogd_update.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 7, threads]
     return found
 
 
@@ -96,7 +95,7 @@ class Table:
                 self.kept.append(parts)
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
-            self.words[WORDS * at + 5 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first, 0, 1]
+            self.words[WORDS * at + 4 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first, 0, 1, 0]
             first += atom.parts
         return True
 
@@ -181,7 +180,7 @@ class Native:
         for at, (held, layout) in enumerate(zip(averages, self.table.layouts, strict=True)):
             if not lies(held, torch.float32, layout):
                 return False
-            self.table.words[WORDS * at + 4] = held.data_ptr()
+            self.table.words[WORDS * at + 3] = held.data_ptr()
         self._pass(plan, None, *(given.to("cpu", torch.float32).contiguous() for given in (coefficients, mixtures)))
         self.found = None
         torch.autograd.graph.increment_version(plan.parameters)

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.zolotarev import POLES, WHOLE
-from autogd.optim.momentum import MOMENTUM
 from autogd.optim.native import WORDS, Table, lies
 from autogd.optim.plan import Plan
+from autogd.optim.rate import MOMENTUM
 
 if TYPE_CHECKING:  # which imports this
-    from autogd.optim.turning import Turning
+    from autogd.optim.turning import Norms, Turning
 
 __all__ = ["NativeTurning"]
 
-STATES = {"momentum": torch.bfloat16, "direction": torch.bfloat16, "average": torch.float32}
-SUMS = 3  # that a look gives of every part: of gradients squared, of momenta ahead squared, of slopes along directions
+STATES = {"momentum": torch.bfloat16, "average": torch.float32}
+SUMS = 4  # of every part: of squares of gradients, of momenta, of products of both, of squares of held weights
 
 
 class NativeTurning:
@@ -38,13 +38,15 @@ class NativeTurning:
         self.largest = max((matrix[3] for matrix in matrices), default=0)
         words = [word for matrix in sorted(matrices, key=lambda matrix: matrix[3:5]) for word in matrix]
         self.matrices = (ctypes.c_int64 * len(words))(*words)
+        for at, atom in enumerate(plan.atoms):
+            self.table.words[WORDS * at + 11] = int(atom.held_at < math.inf)
         poles = [number for pole in POLES for number in pole]
-        # as `settings` in turns.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's numbers
+        # as `settings` in stochastic.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's numbers
         self.settings = torch.tensor([MOMENTUM, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
-        self.found: tuple[Tensor, int] | None = None  # the last look's sums and threads, for the turn after it
+        self.found: tuple[Tensor, int] | None = None  # the last measurement's sums and threads, for the update after it
 
     def _matrices(self, plan: Plan) -> list[tuple[int, ...]]:
-        """Where the parts are that are to be turned, as `matrix` in turns.c has it."""
+        """Where the parts are that are to be turned, as `matrix` in stochastic.c has it."""
         found: list[tuple[int, ...]] = []
         for at, (parameter, atom) in enumerate(zip(plan.parameters, plan.atoms, strict=True)):
             if atom.fan_in == 1 or atom.fan_out == 1:
@@ -57,8 +59,8 @@ class NativeTurning:
                 return []
             # of two equal sides, the one that lies without gaps
             (side, along), (length, across) = sorted(sides, key=lambda side: (side[0], side[1] or 0))
-            first = self.table.words[WORDS * at + 9]
-            self.table.words[WORDS * at + 10] = 1
+            first = self.table.words[WORDS * at + 8]
+            self.table.words[WORDS * at + 9] = 1
             for part, where in enumerate(product(*(range(atom.shape[i]) for i in atom.grid))):
                 offset = sum(index * strides[i] for index, i in zip(where, atom.grid, strict=True))
                 found.append((at, first + part, offset, side, length, along or 0, across or 0))
@@ -76,7 +78,7 @@ class NativeTurning:
                 if not lies(held, dtype, layout):
                     return False
                 words[place] = held.data_ptr()
-            words[at + 11] = -1 if group["maximize"] else 1
+            words[at + 10] = -1 if group["maximize"] else 1
             at += WORDS
         return True
 
@@ -85,49 +87,46 @@ class NativeTurning:
         floats = self.passes.autogd_floats(self.table.longest, self.largest, turned, threads)
         return torch.empty(floats, dtype=torch.float32, device="cpu")
 
-    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+    def measure_gradients(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector."""
-        return self.otherwise.measure(grads, plan)
+        return self.otherwise.measure_gradients(grads, plan)
 
-    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
-        """The norm of every part's gradient, as one vector; and the slope along the last directions."""
+    def measure(self, grads: list[Tensor], plan: Plan) -> "Norms":
+        """The norms of gradients, momenta and weights."""
+        from autogd.optim.turning import Norms
+
         self.found = None
         if not self._find(grads, plan):
-            return self.otherwise.look(grads, plan)
+            return self.otherwise.measure(grads, plan)
         threads, table = torch.get_num_threads(), self.table
         sums = torch.empty(self.passes.autogd_doubles(table.parts, threads), dtype=torch.float64, device="cpu")
         room = self._room(threads, 0)
-        self.settings[1] = 1.0
-        self.passes.autogd_look(
-            table.words, len(grads), table.longest, table.parts, self.settings.data_ptr(), sums.data_ptr(),
-            room.data_ptr(), threads,
-        )  # fmt: skip
+        self.passes.autogd_measure(
+            table.words, len(grads), table.longest, table.parts, sums.data_ptr(), room.data_ptr(), threads
+        )
         self.found = sums, threads
-        each = sums[: SUMS * table.parts].view(-1, SUMS)
-        return each[:, 0].sqrt().to(plan.reach.dtype), each[:, 2].sum().to(plan.reach.dtype)
+        gradients, momenta, _, weights = sums[: SUMS * table.parts].view(-1, SUMS).unbind(1)
+        each = gradients.sqrt(), momenta.sqrt(), plan.per_owner(weights).sqrt()
+        return Norms(*(norms.to(plan.reach.dtype) for norms in each))
 
-    def turn(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
-    ) -> Tensor:
-        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
+    def update(
+        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+    ) -> None:
+        """Every tensor's new momentum, weights and average."""
         if self.found is None:
-            return self.otherwise.turn(grads, sizes, factor, steps, share, plan)
+            self.otherwise.update(grads, sizes, factor, steps, keeps, share, plan)
+            return
         (sums, threads), self.found, table = self.found, None, self.table
         self.settings[1:3] = torch.stack([factor, share])
-        decay = plan.per_tensor(lambda group: group["weight_decay"]).to(plan.reach.device)
-        every = steps.expand(len(grads)).to(torch.float32).contiguous()
-        shrinks = (1 - every * decay * plan.weights / plan.depth).to(torch.float32)
-        sizes = sizes.to(torch.float32).contiguous()
+        steps, keeps, sizes = (each.to(torch.float32).contiguous() for each in (steps, keeps, sizes))
         norms = torch.empty(2 * table.parts, dtype=torch.float32, device="cpu")
-        slopes = torch.empty(threads + 2 * self.count, dtype=torch.float64, device="cpu")
         room = self._room(threads, self.count)
-        slope = self.passes.autogd_turn(
+        self.passes.autogd_update(
             table.words, len(grads), self.matrices, self.count, table.longest, self.largest, table.parts,
-            self.settings.data_ptr(), every.data_ptr(), shrinks.data_ptr(), sizes.data_ptr(), sums.data_ptr(),
-            norms.data_ptr(), slopes.data_ptr(), room.data_ptr(), threads,
+            self.settings.data_ptr(), steps.data_ptr(), keeps.data_ptr(), sizes.data_ptr(), sums.data_ptr(),
+            norms.data_ptr(), room.data_ptr(), threads,
         )  # fmt: skip
         torch.autograd.graph.increment_version(plan.parameters)
-        return torch.tensor(slope, dtype=plan.reach.dtype, device="cpu")
 
 
 def _stride(atom: Atom, strides: Sequence[int], dims: tuple[int, ...]) -> int | None:

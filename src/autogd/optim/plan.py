@@ -42,6 +42,7 @@ class Plan:
     one_device: bool
     sparse: bool  # whether any gradient is; those of another layout have another plan
     weights: Tensor  # of each tensor: its share of the depth, where a layer has 1
+    held_at: Tensor  # of each tensor: the norm that a hidden matrix is held at; infinite where it is free
     reach: Tensor  # of each part: scale times weight, what it moves by where a step has η/L = 1
     even: Tensor  # of each part: how many parts its tensor has, over its weight; makes dual norms comparable
     noise: Tensor  # the share of the largest tensor's dual norm that rounding can produce
@@ -75,6 +76,10 @@ class Plan:
                 self.sent.clear()
             self.sent[values] = torch.tensor(values, device="cpu").to(self.reach)[self.group_of]
         return self.sent[values]
+
+    def per_owner(self, values: Tensor) -> Tensor:
+        """One number a part, added up for every tensor."""
+        return values.new_zeros(len(self.sizes)).index_add_(0, self.owner, values)
 
     def per_part(self, values: Tensor) -> Tensor:
         """One number a tensor, or one for all, as one number a part."""
@@ -151,6 +156,7 @@ def make_plan(
         one_device=all(p.device == device for p in parameters),
         sparse=any(p.grad is not None and p.grad.is_sparse for p in parameters),
         weights=torch.tensor([atom.weight for atom in atoms], dtype=dtype, device=device),
+        held_at=torch.tensor([atom.held_at for atom in atoms], dtype=dtype, device=device),
         reach=spread([atom.weight * atom.scale for atom in atoms]),
         even=spread([atom.parts / atom.weight for atom in atoms]),
         noise=spread([rounding(p.dtype) for p in parameters]),

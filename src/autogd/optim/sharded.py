@@ -10,7 +10,7 @@ from autogd.geometry.shards import Slice
 from autogd.optim.plan import Plan
 from autogd.optim.readable import masked
 
-__all__ = ["Sharded", "added_up", "gathered", "is_sharded", "local", "slice_of", "whole"]
+__all__ = ["Sharded", "gathered", "is_sharded", "local", "slice_of", "whole"]
 
 
 class Sharded:
@@ -21,8 +21,7 @@ class Sharded:
 
     def __init__(self, grads: list[Tensor], plan: Plan) -> None:
         self.places = [slice_of(grad) for grad in grads]
-        self.tensors = _groups(grads, self.places, plan)
-        self.groups = [(group, mask[plan.owner]) for group, mask in self.tensors]
+        self.groups = [(group, mask[plan.owner]) for group, mask in _groups(grads, self.places, plan)]
 
     def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector."""
@@ -79,16 +78,6 @@ def gathered(piece: Tensor, like: Any) -> Tensor:
 
     spread = DTensor.from_local(piece, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
     return spread.full_tensor()
-
-
-def added_up(values: list[Tensor], plan: Plan, path: object) -> Tensor:
-    """The sum of one number a tensor, those of slices added over the processes first, as the path knows them."""
-    together = torch.stack([value.to(plan.reach) for value in values])
-    for group, mask in path.tensors if isinstance(path, Sharded) else []:
-        shared = torch.where(mask, together, 0)
-        torch.distributed.all_reduce(shared, group=group)
-        together = torch.where(mask, shared, together)
-    return together.sum()
 
 
 def slice_of(tensor: Any) -> Slice | None:

@@ -1,41 +1,38 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autogd.optim.again import Snapshot
-from autogd.optim.averaging import averaging_share
 from autogd.optim.lending import Lending
-from autogd.optim.measured import MEMORY, next_rate, reach_of, renewed, trust
 from autogd.optim.plan import Plan, audible
+from autogd.optim.rate import RateState, averaging_share, counted, learning_rate, momentum_size
 from autogd.optim.turning import Turning, choose_turning
 
 __all__ = ["StochasticAGD"]
 
-# Momentum and direction are held in half the weight's bytes: each is renewed by a tenth or more in every step, so what
-# rounding takes is not missed. The average moves by ever smaller shares, and must not round.
+# Momentum is held in half the weight's bytes: a tenth of it is renewed in every step, so what rounding takes is not
+# missed. The average moves by ever smaller shares, and must not round.
 HALF = {torch.float64: torch.float32}
 
 
 class StochasticAGD(Lending):
-    r"""AGD for minibatches: directions from momentum, η from slopes that fresh batches measure, weights averaged.
+    r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
-    On minibatches gradients never vanish, so AGD's η never decays; the batch's noise inflates G; and the bound's
-    constant is 1 whatever the network. Here the direction is the exact minimiser of Lemma 5 without Assumption 2, the
-    polar factor of the momentum, and the slope along it is measured by the next batch (`autogd.optim.measured` has the
-    mathematics). η rises while steps are too short and decays by itself as training converges. What is to be evaluated
-    and shipped is the average over the last quarter of the steps: `with optimiser.averaged(): evaluate(model)`; the
-    statistics of batch norm are those of the trained weights there, `torch.optim.swa_utils.update_bn` renews them.
+    On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
+    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over the
+    root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back to
+    it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last seventh
+    of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the trained
+    weights there, `torch.optim.swa_utils.update_bn` renews them.
 
-    The state is 8 bytes a weight in float32: momentum and direction in half precision, and the average.
+    Only the size of gradients beside each other matters: a loss times any number gives the same steps. The state is
+    6 bytes a weight in float32: momentum in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step, as does a group's `lr`. The rule sees what its steps do: a factor that is common to
-            all groups it wins back, by a tenth a step; what stays is the ratio between groups. Nothing to schedule.
+        gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
         geometry: as for `AGD`; "spectral" here. The others are cheaper and do not go as far.
         sizes: as for `AGD`.
         weight_decay: as for `AGD`.
@@ -67,7 +64,6 @@ class StochasticAGD(Lending):
         maximize: bool = False,
         atoms: Any = None,
     ) -> None:
-        self._trusted = torch.ones(())  # what the last batch's gradient was multiplied by
         super().__init__(
             params,
             gain=gain,
@@ -78,93 +74,43 @@ class StochasticAGD(Lending):
             atoms=atoms,
         )
 
-    def step_and_measure(self, closure: Callable[[], Any]) -> Any:
-        """`step(closure)`, and then the batch once more: the next η goes by the bound's constant of this very batch.
-
-        `step` alone tells the constant from the slope that the next batch sees, at no cost, and the batch's noise makes
-        it too large. This has none of it (where lr and gain are 1), at the price of a second forward and backward pass,
-        and makes η follow faster; it may be called as seldom as one likes. The closure must clear the gradients first,
-        as torch asks of closures. In the second pass dropout draws the same numbers, and the buffers of the Module that
-        the optimiser was given are as they were in the first; the gradients that it leaves are of the new weights.
-
-        >>> from torch import nn
-        >>> model = nn.Linear(4, 1)
-        >>> optimiser = StochasticAGD(model)
-        >>> def closure():
-        ...     optimiser.zero_grad()
-        ...     loss = model(torch.ones(8, 4)).square().mean()
-        ...     loss.backward()
-        ...     return loss
-        >>> loss = optimiser.step_and_measure(closure)
-        >>> bool(loss > closure())
-        True
-        """
-        before = Snapshot(self._alive(), {p.device for group in self.param_groups for p in group["params"]})
-        loss = self.step(closure)
-        with before.again(), torch.enable_grad():
-            closure()
-        plan = self._plan()
-        if plan is not None and "memory" in self.param_groups[0]:
-            self._learn_constant(plan)
-        return loss
-
-    @torch.no_grad()
-    def _learn_constant(self, plan: Plan) -> None:
-        """What the last step took away of its batch's slope, now that gradients are the same batch's after it."""
-        memory = self._memory(plan)
-        grads = _dense(plan)
-        left = self._turning(grads, plan).look(grads, plan)[1] * self._trusted
-        measured = (memory["last_same"] - left) / reach_of(memory["rate"])
-        learnt = torch.stack([renewed(self._constant(memory["steps"] - 1), measured), memory["steps"]])
-        # which step it was measured after goes with it: later ones must not take it for theirs
-        group, skipped = self.param_groups[0], self._trusted.to(learnt.device) == 0
-        group["constant"] = torch.where(skipped, group["constant"], learnt)
-
-    def _constant(self, steps: Tensor) -> Tensor:
-        """The constant that was measured after so many steps; nan where none was."""
-        constant, measured_at = self.param_groups[0]["constant"].unbind()
-        return torch.where(measured_at == steps, constant, torch.nan)
-
     def _update(self, plan: Plan) -> None:
-        """Measure the slope that is left along the last direction, solve, turn, move."""
+        """Measure, take the rate from the law, update."""
         self._refuse_while_lent()
         grads = _dense(plan)
-        turning = self._turning(grads, plan)
+        backend = self._turning(grads, plan)
         looks, ready = plan.looks, self._is_ready(plan)
         if looks and not ready:  # for gradients that are refused no state is made
-            self._refuse_non_finite(audible(plan.reach * turning.measure(grads, plan), plan)[1], plan, grads)
-        memory = self._memory(plan)
-        norms, slope = turning.look(grads, plan)
-        duals = plan.reach * norms
+            self._refuse_non_finite(audible(plan.reach * backend.measure_gradients(grads, plan), plan)[1], plan, grads)
+        before = self._rate_state(plan)
+        norms = backend.measure(grads, plan)
+        duals = plan.reach * norms.gradients
         heard, finite = audible(duals, plan)
         if looks and ready:
             self._refuse_non_finite(finite, plan, grads)
-        first = memory["steps"] == 0
         G = torch.where(heard, duals, 0).sum() / plan.depth
-        memory, factor = trust(memory, G, finite)
-        self._trusted = factor
-        after = next_rate(memory, slope * factor, self._constant(memory["steps"]))
-        memory = {name: torch.where(finite & ~first, after[name], memory[name]) for name in MEMORY}
-        # nothing is measured before the first step: it is Theorem 2's
-        memory["rate"] = torch.where(first, self.majorisation.learning_rate(G), memory["rate"])
+        self.gradient_summary = G
+        if looks and not G > 0:
+            return  # a batch without a gradient is no step
+        active = finite & (G > 0)
+        state, factor = counted(before, G, active)
+        size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
+        eta = torch.where(active, learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain), 0)
 
-        multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"])
-        multipliers = multipliers.to(plan.reach.device)
-        steps = torch.where(finite, memory["rate"], 0) * multipliers
-        # of a step that was shortened, a slope that is left over says nothing of η
-        memory["found"] = torch.where(multipliers.min() < 1, 1, memory["found"])
-        # a first batch without any gradient must not leave a rate of zero: what can only be multiplied would stay there
-        memory["steps"] = memory["steps"] + (finite & (G > 0))
-        sizes = torch.where(heard | ~finite, plan.reach / plan.depth, 0)
-        share = averaging_share(memory["steps"])
-        last_same = turning.turn(grads, sizes, factor, steps, share, plan) * factor
-        memory["last_same"] = torch.where(finite, last_same, memory["last_same"])
-        # the rule's scalars go with the groups, where torch keeps a number's type as it is
-        self.param_groups[0]["memory"] = torch.stack([memory[name] for name in MEMORY])
-        self.learning_rate = torch.where(finite, memory["rate"], 0)
-        self.gradient_summary = memory["last_same"]
+        multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"]).to(plan.reach.device)
+        steps = (eta * multipliers).expand(len(grads))
+        moves = steps * plan.weights / plan.depth  # of every tensor, in units of its size
+        decay = plan.per_tensor(lambda group: group["weight_decay"]).to(plan.reach.device)
+        # a hidden matrix above its size comes back to it, by no more than its step
+        held = torch.where(norms.weights > plan.held_at, (plan.held_at / norms.weights).clamp(min=1 - moves), 1)
+        keeps = held * (1 - moves * decay).clamp(min=0)
+        sizes = torch.where(heard, plan.reach / plan.depth, 0)
+        backend.update(grads, sizes, factor, steps, keeps, averaging_share(state.steps), plan)
+        # the rate's scalars go with the groups, where torch keeps a number's type as it is
+        self.param_groups[0]["rate"] = torch.stack(state)
+        self.learning_rate = eta
         self._last = (plan, duals, heard, multipliers)
-        if not plan.looks:
+        if not looks:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     def _turning(self, grads: list[Tensor], plan: Plan) -> Turning:
@@ -177,23 +123,13 @@ class StochasticAGD(Lending):
         # a state's type or place changes only with another plan, or when somebody else puts one there
         return self._ready is plan and "average" in self.state[plan.parameters[0]]
 
-    def _memory(self, plan: Plan) -> dict[str, Tensor]:
-        """The rule's scalars, and room for each parameter's momentum, direction and average."""
+    def _rate_state(self, plan: Plan) -> RateState:
+        """The rate's scalars, and room for each parameter's momentum and average."""
         for parameter in () if self._is_ready(plan) else plan.parameters:
-            half = HALF.get(parameter.dtype, torch.bfloat16)
-            self._hold(parameter, {"momentum": half, "direction": half})
+            self._hold(parameter, {"momentum": HALF.get(parameter.dtype, torch.bfloat16)})
         self._ready = plan
-        group = self.param_groups[0]
-        if "constant" not in group:  # there from the first step on: whoever saves a state by its keys must find it
-            group["constant"] = torch.tensor([0.0, -1.0])
-        group["constant"] = group["constant"].to(plan.reach)  # once: a copy in every step would wait for the device
-        saved = group.get("memory")
-        vector = torch.zeros(len(MEMORY)) if saved is None else saved
-        return dict(zip(MEMORY, vector.to(plan.reach).unbind(), strict=True))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._trusted = torch.ones(())
+        saved = self.param_groups[0].get("rate")
+        return RateState(*(torch.zeros(2) if saved is None else saved).to(plan.reach).unbind())
 
 
 def _dense(plan: Plan) -> list[Tensor]:

@@ -1,10 +1,10 @@
-"""How StochasticAGD touches the weights: two passes, look and turn.
+"""How StochasticAGD touches the weights: two passes, measure and update.
 
 One way is of torch's operations, for any device, and the other in C, for the CPU; the tests hold them equal to
 rounding.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,39 +13,49 @@ from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import Geometry, unit_direction
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.bundles import Bundle, apart, bundles, together
-from autogd.optim.momentum import MOMENTUM, look_ahead, slope_along
+from autogd.optim.momentum import look_ahead
 from autogd.optim.native import library, plain
 from autogd.optim.native_turning import NativeTurning
 from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan
-from autogd.optim.sharded import added_up, gathered, is_sharded, local, slice_of
+from autogd.optim.rate import MOMENTUM
+from autogd.optim.sharded import gathered, is_sharded, local, slice_of
 
-__all__ = ["Bundled", "NativeTurning", "Turning", "choose_turning"]
+__all__ = ["Bundled", "NativeTurning", "Norms", "Turning", "choose_turning"]
+
+
+class Norms(NamedTuple):
+    """What a step must know before it moves anything."""
+
+    gradients: Tensor  # of every part
+    momenta: Tensor  # of every part
+    weights: Tensor  # of every tensor; zero where none is held
 
 
 class Turning(Protocol):
-    """How a step touches the weights, their momentum, directions and averages."""
+    """How a step touches the weights, their momenta and averages."""
 
     state: Any
 
-    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+    def measure_gradients(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector; no state is needed."""
         ...
 
-    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
-        """The norm of every part's gradient, as one vector; and the slope along the last directions."""
+    def measure(self, grads: list[Tensor], plan: Plan) -> Norms:
+        """The norms of gradients, momenta and weights."""
         ...
 
-    def turn(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
-    ) -> Tensor:
-        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions.
+    def update(
+        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+    ) -> None:
+        """Every tensor's new momentum, weights and average.
 
         Args:
-            grads: the gradients that were looked at.
+            grads: the gradients that were measured.
             sizes: of every part, the operator norm of its direction.
             factor: what the gradients are multiplied by.
-            steps: how far each tensor goes along its direction, or all of them; 0 leaves weights and averages alone.
+            steps: how far each tensor goes along its direction; 0 leaves weights and averages alone.
+            keeps: what each tensor is multiplied by before.
             share: that of the new weights in their average.
             plan: whose tensors they are.
         """
@@ -66,39 +76,36 @@ class Bundled:
 
     def __init__(self, grads: list[Tensor], plan: Plan, geometry: Geometry, state: Any) -> None:
         self.geometry, self.state, self.path = geometry, state, choose_path(grads, plan, None)
+        self.holds = any(atom.held_at < float("inf") for atom in plan.atoms)
         # power iterations go on from a vector that each tensor keeps for itself, and slices are summed by tensor
         alone = geometry == "operator" or any(is_sharded(parameter) for parameter in plan.parameters)
         self.bundles = bundles(plan, alone)
 
-    def measure(self, grads: list[Tensor], plan: Plan) -> Tensor:
+    def measure_gradients(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector; no state is needed."""
         return self.path.measure(grads, plan)
 
-    def look(self, grads: list[Tensor], plan: Plan) -> tuple[Tensor, Tensor]:
-        """The norm of every part's gradient, as one vector; and the slope along the last directions."""
-        slopes = []
-        for bundle in self.bundles:
-            (directions,) = self._held(bundle, plan, "direction")
-            own = bundle.cut([local(grad) for grad in grads[bundle.where]])
-            fresh = slope_along(together(directions), together(own))
-            slopes.append(-fresh if plan.own[bundle.where.start]["maximize"] else fresh)
-        return self.measure(grads, plan), added_up(slopes, plan, self.path)
+    def measure(self, grads: list[Tensor], plan: Plan) -> Norms:
+        """The norms of gradients, momenta and weights."""
+        momenta = self.path.measure([self.state[parameter]["momentum"] for parameter in plan.parameters], plan)
+        weights = torch.zeros_like(plan.weights)
+        if self.holds:
+            weights = plan.per_owner(self.path.measure(plan.parameters, plan).square()).sqrt()
+        return Norms(self.measure_gradients(grads, plan), momenta, weights)
 
-    def turn(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, share: Tensor, plan: Plan
-    ) -> Tensor:
-        """Every tensor's new momentum, direction, weights and average; gives the batch's slope along the directions."""
-        slopes = []
+    def update(
+        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+    ) -> None:
+        """Every tensor's new momentum, weights and average."""
         sizes_each = sizes.split([bundle.atom.parts for bundle in self.bundles])
-        each = steps.expand(len(grads)).unbind()
+        steps_each, keeps_each = steps.unbind(), keeps.unbind()
         for bundle, size in zip(self.bundles, sizes_each, strict=True):
-            first, parameters = bundle.where.start, plan.parameters[bundle.where]
-            group, step = plan.own[first], each[first]
-            momenta, directions, averages = self._held(bundle, plan, "momentum", "direction", "average")
+            parameters, first = plan.parameters[bundle.where], bundle.where.start
+            momenta, averages = self._held(bundle, plan, "momentum", "average")
             weights = bundle.cut([local(parameter) for parameter in parameters])
             slope, momentum = together(bundle.cut([local(grad) for grad in grads[bundle.where]])), together(momenta)
-            sign = -1.0 if group["maximize"] else 1.0
-            step, wanted, trusted = (value.to(slope.device) for value in (step, share, factor))
+            sign = -1.0 if plan.own[first]["maximize"] else 1.0
+            wanted, trusted = share.to(slope.device), factor.to(slope.device)
             take: float | Tensor = 1 - MOMENTUM
             if not plan.looks:  # a gradient that is not finite changes nothing, and zero times it would not be zero
                 slope = torch.where(trusted == 0, 0, slope)
@@ -106,19 +113,16 @@ class Bundled:
             ahead = look_ahead(momentum, slope, sign * trusted, take)
             if len(momenta) > 1:
                 apart(momentum, momenta)
-            turned = self._direction(ahead, parameters, bundle.atom, size.to(slope.device))
-            apart(turned, directions)
-            slopes.append(slope_along(turned, slope) * sign)
-            if group["weight_decay"]:
-                shrink = 1 - step * group["weight_decay"] * plan.atoms[first].weight / plan.depth
-                for weight in weights:  # each by itself: a factor in half precision would be too coarse
-                    weight.mul_(shrink)
-            dtype = weights[0].dtype
-            steps_each = [-step.to(dtype)] * len(weights)
-            torch._foreach_addcmul_(weights, list(turned.to(dtype).unbind()), steps_each)
-            moved = torch.where(step == 0, 0, wanted).to(averages[0].dtype)
-            torch._foreach_lerp_(averages, [w.to(moved.dtype) for w in weights], [moved] * len(weights))
-        return added_up(slopes, plan, self.path)
+            directions = self._direction(ahead, parameters, bundle.atom, size.to(slope.device)).unbind()
+            for at, (weight, average, direction) in enumerate(zip(weights, averages, directions, strict=True), first):
+                step, keep = steps_each[at].to(slope.device), keeps_each[at].to(slope.device)
+                dtype = accumulation_dtype(weight.dtype)
+                # in half precision, a factor and a step would be too coarse one after the other
+                moved = weight if weight.dtype == dtype else weight.to(dtype)
+                moved.mul_(keep.to(dtype)).sub_(direction.to(dtype) * step.to(dtype))
+                if moved is not weight:
+                    weight.copy_(moved)
+                average.lerp_(weight.to(average.dtype), torch.where(step == 0, 0, wanted).to(average.dtype))
 
     def _direction(self, ahead: Tensor, parameters: list[Tensor], atom: Atom, size: Tensor) -> Tensor:
         """What is here of the directions of stacked tensors: every part at operator norm `size`."""

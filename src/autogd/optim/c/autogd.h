@@ -28,12 +28,13 @@ static inline int omp_get_num_threads(void) { return 1; }
 typedef struct {
     float *weight;
     const float *grad;
-    uint16_t *momentum, *direction; /* bfloat16 */
+    uint16_t *momentum; /* bfloat16 */
     float *average;
     const int32_t *part;
     int64_t blocks, rows, run, first;
-    int64_t turned; /* its parts are matrices, to be turned */
+    int64_t turned; /* its parts are matrices, to be orthogonalised */
     int64_t sign;   /* -1 where the objective is to rise */
+    int64_t held;   /* its weights' norm is wanted */
 } tensor;
 
 #define PIECE 8192 /* numbers of one run that are summed in float32 before they are added to a double; over rows, all are */

@@ -1,10 +1,10 @@
-/* StochasticAGD's two passes: look, at the gradients and along the last directions; and turn, which gives every tensor
- * its new momentum, direction, weights and average.
+/* StochasticAGD's two passes: measure, which sums what a step must know of gradients, momenta and weights; and update,
+ * which gives every tensor its new momentum, weights and average.
  *
  * The direction is of the momentum seen one step ahead, a = k^2 m + (1 - k^2) g, where k is what momentum keeps: parts
- * that are vectors are divided by their norm, matrices turned by Zolotarev's function of their gram. A matrix is read
- * from where it lies, some columns at a time, and never held as a whole: one square of its smaller side is, for every two
- * threads, which share a matrix between them and meet after every stage.
+ * that are vectors are divided by their norm, matrices orthogonalised by Zolotarev's function of their gram. A matrix is
+ * read from where it lies, some columns at a time, and never held as a whole: one square of its smaller side is, for every
+ * two threads, which share a matrix between them and meet after every stage.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "polar.h"
 
 #define LANES 32 /* sums that grow side by side: no addition waits for the last */
-#define SUMS 3   /* of a part: of squares of gradients, of squares of a, and of products of gradients and last directions */
+#define SUMS 4   /* of a part: of squares of gradients and of momenta, of their products, and of squares of held weights */
 #define WIDTH 16 /* columns of a matrix that are read at a time: more would be no faster */
 #define GAP 16   /* so that columns do not all fall on the same lines of a cache */
 
@@ -40,117 +40,118 @@ static inline uint16_t rounded(float value) {
     return (uint16_t)((x.bits + 0x7fff + ((x.bits >> 16) & 1)) >> 16);
 }
 
-/* How much of m and of g there is in a; and the gradient's sign. */
-typedef struct { float old, fresh, sign; } mixture;
+/* How much of m and of g there is in a. */
+typedef struct { float old, fresh; } mixture;
 static inline mixture ahead(const settings *s, int64_t sign) {
     const float old = s->keep * s->keep;
-    return (mixture){old, (1 - old) * s->factor * sign, (float)sign};
+    return (mixture){old, (1 - old) * s->factor * sign};
 }
 
 FOR_EVERY_PROCESSOR
-static void look(const float *g, const uint16_t *m, const uint16_t *d, mixture in, int64_t n, double *sums) {
-    float gg[LANES] = {0}, aa[LANES] = {0}, dg[LANES] = {0};
+static void measure(const float *g, const uint16_t *m, const float *w, int64_t n, double *sums) {
+    float gg[LANES] = {0}, mm[LANES] = {0}, mg[LANES] = {0}, ww[LANES] = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int j = 0; j < LANES; j++) {
-            const float x = g[i + j], y = in.old * widened(m[i + j]) + in.fresh * x;
+            const float x = g[i + j], y = widened(m[i + j]);
             gg[j] += x * x;
-            aa[j] += y * y;
-            dg[j] += x * widened(d[i + j]);
+            mm[j] += y * y;
+            mg[j] += x * y;
         }
     for (; i < n; i++) {
-        const float x = g[i], y = in.old * widened(m[i]) + in.fresh * x;
+        const float x = g[i], y = widened(m[i]);
         gg[0] += x * x;
-        aa[0] += y * y;
-        dg[0] += x * widened(d[i]);
+        mm[0] += y * y;
+        mg[0] += x * y;
+    }
+    if (w) {
+        for (i = 0; i + LANES <= n; i += LANES)
+            for (int j = 0; j < LANES; j++) ww[j] += w[i + j] * w[i + j];
+        for (; i < n; i++) ww[0] += w[i] * w[i];
     }
     for (int j = 0; j < LANES; j++) {
         sums[0] += gg[j];
-        sums[1] += aa[j];
-        sums[2] += in.sign * dg[j];
+        sums[1] += mm[j];
+        sums[2] += mg[j];
+        sums[3] += ww[j];
     }
 }
 
+/* `sums` has SUMS rows of n numbers. */
 FOR_EVERY_PROCESSOR
-static void look_along(const float *restrict g, const uint16_t *restrict m, const uint16_t *restrict d, mixture in, int64_t n,
-                       float *restrict gg, float *restrict aa, float *restrict dg) {
+static void measure_along(const float *restrict g, const uint16_t *restrict m, const float *restrict w, int64_t n,
+                          float *restrict sums) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        const float x = g[i], y = in.old * widened(m[i]) + in.fresh * x;
-        gg[i] += x * x;
-        aa[i] += y * y;
-        dg[i] += x * widened(d[i]);
+        const float x = g[i], y = widened(m[i]);
+        sums[i] += x * x;
+        sums[n + i] += y * y;
+        sums[2 * n + i] += x * y;
     }
+    if (w)
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) sums[3 * n + i] += w[i] * w[i];
 }
 
-/* One number: its new momentum and direction t, weight and average. */
-typedef struct { float old, fresh, step, shrink, share; } movement;
-static inline void move_one(float *w, float g, uint16_t *m, uint16_t *d, float *x, float t, movement by) {
+/* One number: its new momentum, weight and average, along the direction d. */
+typedef struct { float old, fresh, step, keep, share; } movement;
+static inline void move_one(float *w, float g, uint16_t *m, float *x, float d, movement by) {
     *m = rounded(by.old * widened(*m) + by.fresh * g);
-    *d = rounded(t);
-    *w = *w * by.shrink - by.step * t;
+    *w = *w * by.keep - by.step * d;
     *x += by.share * (*w - *x);
 }
 
 /* The parts of one row, or one part: `scales` or, where it is null, `scale` gives what a is multiplied by. */
 FOR_EVERY_PROCESSOR
-static float move(float *restrict w, const float *restrict g, uint16_t *restrict m, uint16_t *restrict d, float *restrict x,
-                  float scale, const float *restrict scales, mixture in, movement by, int64_t n) {
-    float slope = 0;
+static void move(float *restrict w, const float *restrict g, uint16_t *restrict m, float *restrict x, float scale,
+                 const float *restrict scales, mixture in, movement by, int64_t n) {
     if (scales) {
-#pragma omp simd reduction(+ : slope)
-        for (int64_t i = 0; i < n; i++) {
-            const float t = scales[i] * (in.old * widened(m[i]) + in.fresh * g[i]);
-            slope += t * g[i];
-            move_one(w + i, g[i], m + i, d + i, x + i, t, by);
-        }
-        return slope;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            move_one(w + i, g[i], m + i, x + i, scales[i] * (in.old * widened(m[i]) + in.fresh * g[i]), by);
+        return;
     }
-#pragma omp simd reduction(+ : slope)
-    for (int64_t i = 0; i < n; i++) {
-        const float t = scale * (in.old * widened(m[i]) + in.fresh * g[i]);
-        slope += t * g[i];
-        move_one(w + i, g[i], m + i, d + i, x + i, t, by);
-    }
-    return slope;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        move_one(w + i, g[i], m + i, x + i, scale * (in.old * widened(m[i]) + in.fresh * g[i]), by);
 }
 
 typedef struct {
     const tensor *tensors;
     const settings *by;
-    double *sums;                 /* of the parts, or the slope alone */
-    float *buffer;                /* as long as the longest run that has parts, SUMS times */
-    const float *scales;          /* of the parts */
-    const float *steps, *shrinks; /* of the tensors */
+    double *sums;               /* of the parts */
+    float *buffer;              /* as long as the longest run that has parts, SUMS times */
+    const float *scales;        /* of the parts */
+    const float *steps, *keeps; /* of the tensors */
 } context;
 
 static movement movement_of(const context *c, const tensor *t) {
     const int64_t at = t - c->tensors;
     const float keep = c->by->keep, step = c->steps[at];
-    return (movement){keep, (1 - keep) * c->by->factor * t->sign, step, c->shrinks[at], step == 0 ? 0 : c->by->share};
+    return (movement){keep, (1 - keep) * c->by->factor * t->sign, step, c->keeps[at], step == 0 ? 0 : c->by->share};
 }
 
-static void look_at_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
+static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
     const context *c = given;
     const int64_t at = (block * t->rows + row) * t->run, n = t->run;
-    const mixture in = ahead(c->by, t->sign);
+    const float *weight = t->held ? t->weight : NULL;
     double *sums = c->sums + SUMS * t->first;
     if (!t->part) {
         for (int64_t i = 0; i < rows; i += PIECE) {
             const int64_t here = at + i;
-            look(t->grad + here, t->momentum + here, t->direction + here, in, rows - i < PIECE ? rows - i : PIECE,
-                 sums + SUMS * block);
+            measure(t->grad + here, t->momentum + here, weight ? weight + here : NULL, rows - i < PIECE ? rows - i : PIECE,
+                    sums + SUMS * block);
         }
         return;
     }
     memset(c->buffer, 0, SUMS * n * sizeof(float));
     for (int64_t r = 0; r < rows; r++) {
         const int64_t here = at + r * n;
-        look_along(t->grad + here, t->momentum + here, t->direction + here, in, n, c->buffer, c->buffer + n, c->buffer + 2 * n);
+        measure_along(t->grad + here, t->momentum + here, weight ? weight + here : NULL, n, c->buffer);
     }
     const int32_t *part = t->part + block * n;
     for (int64_t j = 0; j < n; j++)
-        for (int k = 0; k < SUMS; k++) sums[SUMS * part[j] + k] += c->buffer[k * n + j] * (k == 2 ? in.sign : 1);
+        for (int k = 0; k < SUMS; k++) sums[SUMS * part[j] + k] += c->buffer[k * n + j];
 }
 
 static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
@@ -164,9 +165,8 @@ static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows,
     for (int64_t r = 0; r < (t->part ? rows : 1); r++)
         for (int64_t i = 0; i < n; i += PIECE) {
             const int64_t here = at + r * n + i;
-            *c->sums += t->sign * move(t->weight + here, t->grad + here, t->momentum + here, t->direction + here, t->average + here,
-                                       t->part ? 0 : scales[block], t->part ? c->buffer + i : NULL, in, by,
-                                       n - i < PIECE ? n - i : PIECE);
+            move(t->weight + here, t->grad + here, t->momentum + here, t->average + here, t->part ? 0 : scales[block],
+                 t->part ? c->buffer + i : NULL, in, by, n - i < PIECE ? n - i : PIECE);
         }
 }
 
@@ -206,39 +206,27 @@ static void read_columns(float *restrict to, int64_t stride, int64_t N, const te
     for (int64_t c = columns; c % SIDE; c++) memset(to + c * stride, 0, N * sizeof(float));
 }
 
-/* Move along columns of directions, as they were read; gives the slope. */
+/* Move along columns of directions, as they were read. */
 FOR_EVERY_PROCESSOR
-static double move_columns(const float *restrict from, int64_t stride, const tensor *t, const matrix *x, int64_t column,
-                           int64_t columns, movement by) {
+static void move_columns(const float *restrict from, int64_t stride, const tensor *t, const matrix *x, int64_t column,
+                         int64_t columns, movement by) {
     const float *restrict g = t->grad + x->offset;
-    uint16_t *restrict m = t->momentum + x->offset, *restrict d = t->direction + x->offset;
+    uint16_t *restrict m = t->momentum + x->offset;
     float *restrict w = t->weight + x->offset, *restrict average = t->average + x->offset;
     const int64_t along = x->side_stride, across = x->length_stride, n = x->side;
-    double slope = 0;
     if (along == 1)
         for (int64_t c = 0; c < columns; c++) {
             const int64_t at = (column + c) * across;
-            float sum = 0;
-#pragma omp simd reduction(+ : sum)
-            for (int64_t i = 0; i < n; i++) {
-                const float turned = from[c * stride + i];
-                sum += turned * g[at + i];
-                move_one(w + at + i, g[at + i], m + at + i, d + at + i, average + at + i, turned, by);
-            }
-            slope += sum;
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++)
+                move_one(w + at + i, g[at + i], m + at + i, average + at + i, from[c * stride + i], by);
         }
     else
-        for (int64_t i = 0; i < n; i++) {
-            float sum = 0;
+        for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < columns; c++) {
                 const int64_t at = i * along + (column + c) * across;
-                const float turned = from[c * stride + i];
-                sum += turned * g[at];
-                move_one(w + at, g[at], m + at, d + at, average + at, turned, by);
+                move_one(w + at, g[at], m + at, average + at, from[c * stride + i], by);
             }
-            slope += sum;
-        }
-    return slope;
 }
 
 /* The stages of one half of one matrix. */
@@ -257,7 +245,7 @@ static int64_t begin_of(const job *j, int half) {
     return half == 0 ? 0 : half == 1 && middle < j->x->length ? middle : j->x->length;
 }
 
-static void stage(const job *j, int which, double *slope) {
+static void stage(const job *j, int which) {
     desk *at = j->at;
     const settings *by = j->c->by;
     const int64_t N = at->N, from = begin_of(j, j->half), to = begin_of(j, j->half + 1);
@@ -295,7 +283,7 @@ static void stage(const job *j, int which, double *slope) {
             read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
             autogd_multiply(directions, at->one, N, j->columns, at->stride, columns);
         }
-        *slope += j->t->sign * move_columns(directions, at->stride, j->t, j->x, column, columns, moves);
+        move_columns(directions, at->stride, j->t, j->x, column, columns, moves);
     }
 }
 
@@ -305,7 +293,7 @@ static int64_t room_for(int64_t N) { return N * N + 2 * WIDTH * (N + GAP); }
 /* Two threads have a matrix at a time, as long as there are matrices. */
 static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }
 
-/* Numbers that the passes want to work with: doubles, and floats; `turned` is 0 for a look. */
+/* Numbers that the passes want to work with: doubles, and floats; `turned` is 0 for a measurement. */
 int64_t autogd_doubles(int64_t parts, int threads) { return SUMS * parts * threads; }
 int64_t autogd_floats(int64_t longest, int64_t largest, int64_t turned, int threads) {
     const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0;
@@ -313,40 +301,45 @@ int64_t autogd_floats(int64_t longest, int64_t largest, int64_t turned, int thre
 }
 
 /* Every part's SUMS sums, at the beginning of `sums`. */
-void autogd_look(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, const settings *by, double *sums,
-                 float *floats, int threads) {
+void autogd_measure(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, double *sums, float *floats,
+                    int threads) {
     const int64_t each = SUMS * parts;
     memset(sums, 0, each * threads * sizeof(double));
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num();
-        context c = {tensors, by, sums + thread * each, floats + thread * SUMS * longest, NULL, NULL, NULL};
-        autogd_share(tensors, count, 0, 0, look_at_rows, &c);
+        context c = {tensors, NULL, sums + thread * each, floats + thread * SUMS * longest, NULL, NULL, NULL};
+        autogd_share(tensors, count, 0, 0, measure_rows, &c);
     }
     for (int thread = 1; thread < threads; thread++)
         for (int64_t i = 0; i < each; i++) sums[i] += sums[thread * each + i];
 }
 
-/* Move everything; gives the slope along the new directions. `sums` has what `autogd_look` found, on as many threads and
- * with a factor of one; `sizes` every part's operator norm; `norms` has room for two numbers a part, `slopes` for one a thread and two a matrix. */
-double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices, int64_t turned, int64_t longest, int64_t largest,
-                   int64_t parts, const settings *by, const float *steps, const float *shrinks, const float *sizes, double *sums,
-                   float *norms, double *slopes, float *floats, int threads) {
+/* Move everything. `sums` has what `autogd_measure` found, `sizes` every part's operator norm; `norms` has room for two
+ * numbers a part. */
+void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices, int64_t turned, int64_t longest,
+                   int64_t largest, int64_t parts, const settings *by, const float *steps, const float *keeps,
+                   const float *sizes, const double *sums, float *norms, float *floats, int threads) {
     const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0, room = room_for(N);
     const int64_t each = run > columns ? run : columns, desks = desks_for(turned, threads);
     float *scales = norms + parts;
-    if (by->factor != 1) autogd_look(tensors, count, longest, parts, by, sums, floats, threads); /* seldom */
-    for (int64_t i = 0; i < parts; i++) {
-        norms[i] = (float)sqrt(sums[SUMS * i + 1]);
-        scales[i] = norms[i] > 0 ? sizes[i] / norms[i] : 0;
+    for (int64_t k = 0; k < count; k++) {
+        const mixture in = ahead(by, tensors[k].sign);
+        const int64_t end = k + 1 < count ? tensors[k + 1].first : parts;
+        for (int64_t i = tensors[k].first; i < end; i++) {
+            /* |old m + fresh g|^2; what rounding leaves of two that cancel must not be divided by */
+            const double *s = sums + SUMS * i, alone = (double)in.old * in.old * s[1] + (double)in.fresh * in.fresh * s[0];
+            const double square = alone + 2.0 * in.old * in.fresh * s[2];
+            norms[i] = (float)sqrt(square > 1e-10 * alone ? square : 1e-10 * alone);
+            scales[i] = norms[i] > 0 ? sizes[i] / norms[i] : 0;
+        }
     }
-    memset(slopes, 0, (threads + 2 * turned) * sizeof(double));
     desk all[desks + 1];
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num();
         float *own = floats + thread * each;
-        context c = {tensors, by, slopes + thread, own, scales, steps, shrinks};
+        context c = {tensors, by, NULL, own, scales, steps, keeps};
         autogd_share(tensors, count, 1, 1, move_rows, &c);
         for (int64_t first = 0; first < turned; first += desks) {
             const int64_t here = turned - first < desks ? turned - first : desks;
@@ -364,11 +357,8 @@ double autogd_turn(const tensor *tensors, int64_t count, const matrix *matrices,
                 for (int64_t i = 0; i < 2 * here; i++) {
                     const matrix *x = matrices + first + i / 2;
                     const job j = {&c, x, tensors + x->tensor, all + i / 2, (int)(i % 2), norms[x->part], sizes[x->part], own};
-                    stage(&j, which, slopes + threads + 2 * (first + i / 2) + i % 2);
+                    stage(&j, which);
                 }
         }
     }
-    double slope = 0;
-    for (int64_t i = 0; i < threads + 2 * turned; i++) slope += slopes[i];
-    return slope;
 }

@@ -1,0 +1,96 @@
+r"""The learning rate on minibatches: a law of the number of steps, and what keeps a strange batch from mattering.
+
+With L for the depth and D for the longest chain of layers without a norm layer among them,
+
+.. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big), \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, M_t\Big).
+
+A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
+√2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
+momentum in units of a typical gradient: while gradients vanish, so do steps. `docs/derivation.md` derives all of it.
+
+Plain operators and a namespace serve PyTorch and JAX alike.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+__all__ = ["MOMENTUM", "RateState", "averaging_share", "counted", "learning_rate", "momentum_size"]
+
+MOMENTUM = 0.9
+STEP = 1 / 4  # of a layer's size, in the first step
+TURNOVER = math.sqrt(2)  # from an output to a target, each of norm √d, that know nothing of each other: √2 √d
+SHORTEST = STEP / 10  # however small the momentum: a step that is too short must not be so for good
+MOST = 1 / (1 - MOMENTUM)  # a batch counts for at most as many as the momentum remembers
+AVERAGING = 6  # weights from step s count in their average as s⁶: the last seventh of a run, however long it is
+TYPICAL = 3  # gradients in their typical size as s³, until that would remember more than the momentum does
+
+
+class RateState(NamedTuple):
+    """What the rate carries from step to step: the number of steps, and the typical size of a gradient."""
+
+    steps: Any
+    typical: Any
+
+
+def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
+    """The newest step's share in a mean that weighs step s as s to the power.
+
+    >>> [round(averaging_share(t), 3) for t in (1, 10, 100)]
+    [1.0, 0.438, 0.066]
+    """
+    return (power + 1) / (steps + power)
+
+
+def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[RateState, Any]:
+    """The state after a batch, and what to multiply its gradient by: one over the typical size, unless it is an outlier.
+
+    Args:
+        state: before the batch.
+        G: the summary of its gradient.
+        active: whether the batch counts: its gradient is finite and not zero.
+        xp: `torch` or `jax.numpy`.
+
+    >>> state = RateState(torch.tensor(99.0), torch.tensor(2.0))
+    >>> [round(float(counted(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
+    [0.5, 0.0]
+    """
+    G = xp.where(active, G, 1)
+    typical = xp.where(state.steps > 0, state.typical, G)
+    steps = state.steps + active
+    # a root of a mean of squares, as a multiple of itself: the squares of large numbers would overflow
+    ratio = xp.clip(G / typical, max=MOST)
+    share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
+    learnt = typical * xp.sqrt(1 + share * (ratio * ratio - 1))
+    learnt = xp.clip(learnt, min=float(torch.finfo(torch.float32).tiny))
+    factor = xp.where(active, ratio * (typical / learnt) / G, 0)
+    return RateState(steps, xp.where(active, learnt, state.typical)), factor
+
+
+def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
+    """The size of the momentum after that many steps, had it not started from zero; 1 before the first.
+
+    >>> round(float(momentum_size(torch.tensor(0.1), torch.tensor(1.0))), 3)
+    1.0
+    """
+    missing = 1 - MOMENTUM**steps
+    return xp.where(steps > 0, size / xp.where(steps > 0, missing, 1), 1)
+
+
+def learning_rate(steps: Any, size: Any, depth: float, chain: float, xp: Any = torch) -> Any:
+    """The law: eta = log(1 + L mu / sqrt(t)).
+
+    Args:
+        steps: t, this one included.
+        size: M, of the momentum, in units of a typical gradient.
+        depth: L.
+        chain: D, the longest run of layers that compound.
+        xp: `torch` or `jax.numpy`.
+
+    >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4)), 4)
+    0.4055
+    """
+    mu = xp.clip(size, min=SHORTEST, max=STEP)
+    mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
+    return xp.log1p(depth * mu / xp.sqrt(steps))
