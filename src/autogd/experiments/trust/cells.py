@@ -1,6 +1,5 @@
 """The cells: each fixed in data, network, loss, batch size and step budget. To add one, add it to `CELLS`."""
 
-import math
 from collections.abc import Callable, Iterator
 
 from torch import nn
@@ -9,7 +8,7 @@ from autogd.experiments.quality.nets import mlp
 from autogd.experiments.trust.bandit import Bandit
 from autogd.experiments.trust.cell import Cell, Start
 from autogd.experiments.trust.nets import GRU, NormCNN, flat_mlp
-from autogd.experiments.trust.physics import Equation, oscillator, poisson
+from autogd.experiments.trust.physics import Equation, W, oscillator, poisson
 from autogd.experiments.trust.ring import Ring
 from autogd.experiments.trust.supervised import Disturbance, Supervised, at_first, spikes, undisturbed
 
@@ -91,15 +90,15 @@ def _wrong_labels() -> Iterator[Cell]:
 
 
 def _other_losses() -> Iterator[Cell]:
-    gan = Ring(1000)
-    content = f"eight Gaussians on a ring, two MLPs 64-64; energy distance of the samples, at least {gan.floor:g}"
+    gan = Ring(600)
+    content = f"eight Gaussians on a ring, two MLPs 64-64, gradient penalty; energy distance of the samples, at least {gan.floor:g}"
     yield Cell("gan", "gan", content, gan.steps, gan)
     bandit = Bandit(600)
     content = "REINFORCE on a contextual bandit, four actions, MLP 32-32, batch 16; regret"
     yield Cell("bandit", "policy-gradient", content, bandit.steps, bandit)
     for name, residual, exact, words in (
-        ("poisson", poisson, lambda x: (math.pi * x).sin(), "−u'' = π² sin(πx)"),
-        ("oscillator", oscillator, lambda x: (2 * math.pi * x).cos(), "u'' + 4π²u = 0"),
+        ("poisson", poisson, lambda x: (W * x).sin(), "−u'' = 4π² sin(2πx)"),
+        ("oscillator", oscillator, lambda x: (W * x).cos(), "u'' + 4π²u = 0"),
     ):
         task = Equation(residual, exact, 600)
         content = f"{words}, tanh MLP 32-32, 32 random points; relative L2 error, at least {task.floor:g}"

@@ -1,6 +1,5 @@
 """Networks of the benchmark that the benchmark of training quality does not have."""
 
-import torch
 from torch import Tensor, nn
 
 from autogd.experiments.quality.nets import mlp

@@ -12,9 +12,10 @@ from autogd.experiments.trust.cell import Score, Setting, descend, started
 from autogd.experiments.trust.nets import tanh_mlp
 from autogd.training import seeds
 
-__all__ = ["Equation", "derivatives", "oscillator", "poisson"]
+__all__ = ["Equation", "W", "derivatives", "oscillator", "poisson"]
 
 Network = Callable[[Tensor], Tensor]
+W = 2 * math.pi  # one period on [0, 1]
 
 
 def derivatives(u: Network, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,26 +32,25 @@ def derivatives(u: Network, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def poisson(u: Network, x: Tensor) -> Tensor:
-    """−u'' = π² sin(πx) on [0, 1] (both sides over π²), u = 0 at the ends.
+    """−u'' = (2π)² sin(2πx) on [0, 1] (both sides over (2π)²), u = 0 at the ends.
 
-    >>> bool(poisson(lambda x: (math.pi * x).sin(), torch.rand(9, 1)) < 1e-6)
+    >>> bool(poisson(lambda x: (W * x).sin(), torch.rand(9, 1)) < 1e-6)
     True
     """
     second = derivatives(u, x)[2]
     ends = u(torch.tensor([[0.0], [1.0]]))
-    return (second / math.pi**2 + (math.pi * x).sin()).square().mean() + ends.square().mean()
+    return (second / W**2 + (W * x).sin()).square().mean() + ends.square().mean()
 
 
 def oscillator(u: Network, x: Tensor) -> Tensor:
     """u'' + (2π)² u = 0 on [0, 1] (over (2π)²), u(0) = 1, u'(0) = 0: one period.
 
-    >>> bool(oscillator(lambda x: (2 * math.pi * x).cos(), torch.rand(9, 1)) < 1e-6)
+    >>> bool(oscillator(lambda x: (W * x).cos(), torch.rand(9, 1)) < 1e-6)
     True
     """
-    w = 2 * math.pi
     value, _, second = derivatives(u, x)
     start, speed, _ = derivatives(u, torch.zeros(1, 1))
-    return (second / w**2 + value).square().mean() + (start - 1).square().mean() + (speed / w).square().mean()
+    return (second / W**2 + value).square().mean() + (start - 1).square().mean() + (speed / W).square().mean()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Equation:
         batch: points in a step.
         floor: relative errors below it count as it.
 
-    >>> Equation(poisson, lambda x: (math.pi * x).sin(), steps=2)(Setting("adam", lr=1e-3)).loss > 0.1
+    >>> Equation(poisson, lambda x: (W * x).sin(), steps=2)(Setting("adam", lr=1e-3)).loss > 0.1
     True
     """
 
