@@ -91,7 +91,7 @@ def _wrong_labels() -> Iterator[Cell]:
 
 def _other_losses() -> Iterator[Cell]:
     gan = Ring(600)
-    content = f"eight Gaussians on a ring, two MLPs 64-64, gradient penalty; energy distance of the samples, at least {gan.floor:g}"
+    content = f"eight Gaussians on a ring, two MLPs 64-64, gradient penalty; energy distance, at least {gan.floor:g}"
     yield Cell("gan", "gan", content, gan.steps, gan)
     bandit = Bandit(600)
     content = "REINFORCE on a contextual bandit, four actions, MLP 32-32, batch 16; regret"
