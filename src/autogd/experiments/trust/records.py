@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from autogd.experiments.trust.cell import Outcome, Run
 from autogd.experiments.trust.cells import CELLS
+from autogd.training.records import write_whole
 
 __all__ = ["COMMITTED", "FILE", "Records"]
 
@@ -81,9 +82,7 @@ class Records:
         kept = {run: outcome for run, outcome in lines.items() if outcome is not None or run in known}
         order = {name: i for i, name in enumerate(CELLS)}
         ordered = sorted(kept, key=lambda r: (order.get(r.cell, len(order)), r.optimiser, r.lr or 0.0, r.seed))
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(_line(run, kept[run])) + "\n" for run in ordered))
-        fresh.replace(self.path)  # a command that is stopped here leaves the old file whole
+        write_whole(self.path, "".join(json.dumps(_line(run, kept[run])) + "\n" for run in ordered))
 
     def _lines(self) -> list[tuple[Run, Outcome | None]]:
         if not self.path.exists():
