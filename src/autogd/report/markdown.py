@@ -25,8 +25,10 @@ def filled(text: str, parts: Mapping[str, str], page: object = "the page") -> st
     <!-- end of sum -->
     """
     for name, part in parts.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        pattern = re.escape(start) + ".*?" + re.escape(end)
+        found = re.findall(pattern, text, flags=re.DOTALL)
+        assert len(found) == 1, f"{page}: there is no place for {name}"
         body = f"{part}\n" if part else "No records yet.\n"
-        text, count = re.subn(pattern, lambda found, body=body: found[1] + body + found[2], text, flags=re.DOTALL)
-        assert count == 1, f"{page}: there is no place for {name}"
+        text = text.replace(found[0], f"{start}{body}{end}")
     return text

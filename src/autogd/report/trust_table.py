@@ -29,7 +29,7 @@ def row(standing: Standing) -> tuple[str, ...]:
         "–" if standing.ratio is None else _number(standing.ratio, 2),
         standing.verdict or "",
         _beside(standing.recovery, standing.adam_recovery, 2),
-        _beside(ours and ours.logit, adam and adam.logit, 0) if standing.family == LOGITS else "",
+        _beside(ours.logit if ours else None, adam.logit if adam else None, 0) if standing.family == LOGITS else "",
     )
 
 

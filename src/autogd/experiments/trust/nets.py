@@ -1,6 +1,7 @@
 """Networks of the benchmark that the benchmark of training quality does not have."""
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from autogd.experiments.quality.nets import mlp
 
@@ -38,7 +39,7 @@ class NormCNN(nn.Module):
         self.second, self.second_norm = nn.Conv2d(width, 2 * width, 3, 2, 1), nn.GroupNorm(1, 2 * width)
         self.head = nn.Linear(2 * width, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map a batch of images to one number a class."""
         x = self.first_norm(self.first(x)).relu()
         x = self.second_norm(self.second(x)).relu()
@@ -58,6 +59,6 @@ class GRU(nn.Module):
         self.cell = nn.GRU(width, width, batch_first=True)
         self.head = nn.Linear(width, vocabulary)
 
-    def forward(self, codes: Tensor) -> Tensor:
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
         """One vector of logits for every position."""
         return self.head(self.cell(self.tokens(codes))[0])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +82,7 @@ class Equation:
         draws = seeds.generator(setting.seed, "trust", "physics")
         for _ in range(self.steps):
             x = torch.rand(self.batch, 1, generator=draws)
-            descend(model, optimiser, lambda x=x: self.residual(model, x))
+            descend(model, optimiser, partial(self.residual, model, x))
         x = torch.linspace(0, 1, 201)[:, None]
         with torch.no_grad(), baselines.averaged(optimiser):
             error = (model(x) - self.exact(x)).norm() / self.exact(x).norm()

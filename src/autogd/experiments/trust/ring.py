@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,9 +72,9 @@ class Ring:
             real = ring(self.batch, draws)
             with torch.no_grad():
                 fake = generator(torch.randn(self.batch, NOISE, generator=draws))
-            descend(discriminator, tells, lambda a=real, b=fake: self._told(discriminator, a, b))
+            descend(discriminator, tells, partial(self._told, discriminator, real, fake))
             noise = torch.randn(self.batch, NOISE, generator=draws)
-            descend(generator, makes, lambda z=noise: softplus(-discriminator(generator(z))).mean())
+            descend(generator, makes, partial(_believed, discriminator, generator, noise))
         with torch.no_grad(), baselines.averaged(makes):
             fake = generator(torch.randn(JUDGED, NOISE, generator=draws))
         return Score(max(energy_distance(ring(JUDGED, draws), fake), self.floor))
@@ -84,3 +85,7 @@ class Ring:
         (slope,) = torch.autograd.grad(verdict.sum(), real, create_graph=True)
         penalty = self.penalty / 2 * slope.square().sum(1).mean()
         return softplus(-verdict).mean() + softplus(discriminator(fake)).mean() + penalty
+
+
+def _believed(discriminator: nn.Module, generator: nn.Module, noise: Tensor) -> Tensor:
+    return softplus(-discriminator(generator(noise))).mean()

@@ -103,6 +103,7 @@ def verdict(ours: float, adam: float) -> Verdict:
 def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: str = OURS) -> list[Standing]:
     """Where one optimiser stands on each of the cells that it or Adam is recorded on.
 
+    >>> from autogd.experiments.trust.cells import CELLS
     >>> made = [Outcome(Run("gan", name, lr), 600, loss, None, 1.0)
     ...         for name, lr, loss in (("adam", 1e-3, 0.5), ("agd-stochastic", None, 0.25))]
     >>> [each.verdict for each in standings({outcome.run: outcome for outcome in made}, [CELLS["gan"]])]
@@ -122,7 +123,6 @@ def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: 
     for cell in cells:
         ours, adam = sides.get((cell.name, optimiser)), sides.get((cell.name, REFERENCE))
         if ours or adam:
-            both = ours is not None and adam is not None
             rows.append(
                 Standing(
                     cell=cell.name,
@@ -131,7 +131,7 @@ def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: 
                     ours=ours,
                     adam=adam,
                     ratio=ours.loss / adam.loss if ours and adam and math.isfinite(adam.loss) else None,
-                    verdict=verdict(ours.loss, adam.loss) if ours and adam and both else None,
+                    verdict=verdict(ours.loss, adam.loss) if ours and adam else None,
                     recovery=recovery(cell, optimiser),
                     adam_recovery=recovery(cell, REFERENCE),
                 )

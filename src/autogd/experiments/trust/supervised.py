@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from autogd import baselines
 from autogd.experiments.quality.sources import Batch
@@ -90,7 +91,7 @@ class Supervised:
             times, factor = self.disturbance(step)
             if times != 1:  # characters cannot be multiplied, and are not
                 inputs = inputs * times
-            descend(model, optimiser, lambda x=inputs, y=labels, c=factor: c * entropy(model(x), y))
+            descend(model, optimiser, partial(_times_entropy, factor, model, inputs, labels))
         with baselines.averaged(optimiser) if self.averaged else nullcontext():
             return judged(model, second.held_out)
 
@@ -100,3 +101,7 @@ def judged(model: nn.Module, held_out: Batch) -> Score:
     with torch.no_grad():
         output = model(held_out[0])
         return Score(float(entropy(output, held_out[1])), float(output.abs().max()))
+
+
+def _times_entropy(factor: float, model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return factor * entropy(model(inputs), labels)
