@@ -3,7 +3,7 @@
 Batches of one sample, bad starts, spikes, wrong labels, a change of task, a GAN, a policy gradient, physics-informed
 losses, tables that can be fitted exactly. Ours runs with five seeds; Adam with five seeds at three learning rates, of
 which the best counts. A cell is lost if a run is not finite, or if the mean ends more than 20% above Adam's. What is
-recorded is not run again, so a stopped command goes on where it was. All of it takes about 25 minutes of one core.
+recorded is not run again, so a stopped command goes on where it was. All of it takes about 15 minutes of one core.
 
 example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes fitted-tables
 """
