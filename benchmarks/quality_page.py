@@ -3,13 +3,13 @@
 Run: python benchmarks/quality_page.py
 """
 
-import re
 from pathlib import Path
 
 from autogd.experiments.quality.grid import LONG_STRETCH
 from autogd.experiments.quality.records import Records
 from autogd.experiments.quality.summary import standings
 from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.report.markdown import filled
 from autogd.report.quality_figure import draw
 from autogd.report.quality_table import markdown, workloads
 
@@ -25,24 +25,17 @@ def long():
     return [each for name in LONG for each in standings(Records().of(name), LONG_STRETCH)]
 
 
-def filled(text: str) -> str:
-    """The page with its parts, each between two comments that name it, as they should be."""
+def parts():
     figure = "![Loss over tuned Adam's, and steps and time to tuned Adam's loss, by workload](images/quality.png)"
-    parts = {
+    return {
         "workloads": workloads(),
         "figure": figure if normal() else "",
         "table": markdown(normal()),
         "long": markdown(long()),
     }
-    for name, part in parts.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
-        body = f"{part}\n" if part else "No records yet.\n"
-        text, count = re.subn(pattern, lambda found, body=body: found[1] + body + found[2], text, flags=re.DOTALL)
-        assert count == 1, f"{PAGE}: there is no place for {name}"
-    return text
 
 
 if __name__ == "__main__":
     if normal():
         FIGURE.write_bytes(draw(normal()))
-    PAGE.write_text(filled(PAGE.read_text()))
+    PAGE.write_text(filled(PAGE.read_text(), parts(), PAGE))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from autogd.experiments.quality.records import COMMITTED
+from autogd.report.markdown import filled
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "quality_page.py"))
@@ -13,7 +14,7 @@ PAGE = SCRIPT["PAGE"].read_text()
 
 
 def test_the_page_is_what_the_script_writes():
-    assert SCRIPT["filled"](PAGE) == PAGE, "run: python benchmarks/quality_page.py"
+    assert filled(PAGE, SCRIPT["parts"]()) == PAGE, "run: python benchmarks/quality_page.py"
 
 
 def test_every_workload_is_on_the_page():
@@ -23,7 +24,7 @@ def test_every_workload_is_on_the_page():
 
 def test_a_page_without_a_place_for_the_table_is_refused():
     with pytest.raises(AssertionError, match="there is no place for table"):
-        SCRIPT["filled"](PAGE.replace("<!-- table -->", ""))
+        filled(PAGE.replace("<!-- table -->", ""), SCRIPT["parts"]())
 
 
 def test_the_figure_is_there_when_there_are_records_and_small():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import subcommand
 
-from autogd.cli import bench_quality, bench_step, bench_zoo
+from autogd.cli import bench_quality, bench_step, bench_trust, bench_zoo
 
 __all__ = ["Options", "run"]
 
@@ -15,6 +15,7 @@ __all__ = ["Options", "run"]
 Options = (
     Annotated[bench_quality.Options, subcommand("quality", description=bench_quality.__doc__)]
     | Annotated[bench_step.Options, subcommand("step", description=bench_step.__doc__)]
+    | Annotated[bench_trust.Options, subcommand("trust", description=bench_trust.__doc__)]
     | Annotated[bench_zoo.Options, subcommand("zoo", description=bench_zoo.__doc__)]
 )
 
@@ -26,5 +27,7 @@ def run(options: Options) -> int:
             return bench_quality.run(options)
         case bench_step.Options():
             return bench_step.run(options)
+        case bench_trust.Options():
+            return bench_trust.run(options)
         case bench_zoo.Options():
             return bench_zoo.run(options)

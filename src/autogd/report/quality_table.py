@@ -1,11 +1,12 @@
 """The benchmark of training quality as rows of words, and as Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from autogd.experiments.quality.grid import LONG_STRETCH, SEEDS
 from autogd.experiments.quality.race import POINTS
 from autogd.experiments.quality.summary import FEWEST, Standing, tally
 from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.report.markdown import grid
 
 __all__ = ["HEADS", "markdown", "row", "verdicts", "workloads"]
 
@@ -67,7 +68,7 @@ def markdown(every: Sequence[Standing]) -> str:
     """
     before = ["", *(standing.workload for standing in every)]
     rows = [row(standing, standing.workload != last) for standing, last in zip(every, before, strict=False)]
-    return "\n".join([*_grid(HEADS, rows), "", *(f"- {line}" for line in verdicts(every))]).rstrip()
+    return "\n".join([*grid(HEADS, rows), "", *(f"- {line}" for line in verdicts(every))]).rstrip()
 
 
 def workloads() -> str:
@@ -88,12 +89,7 @@ def workloads() -> str:
         )
         for name, each in WORKLOADS.items()
     ]
-    return "\n".join(_grid(heads, rows))
-
-
-def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---"] * len(heads)
-    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
+    return "\n".join(grid(heads, rows))
 
 
 def _setting(standing: Standing) -> str:

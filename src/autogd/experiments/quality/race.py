@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from autogd import baselines
 from autogd.experiments.quality.sources import SOURCES, Batch, Source
 from autogd.experiments.quality.workloads import WORKLOADS, Workload
+from autogd.experiments.stepping import take_step
 from autogd.geometry.initialise import initialise_
 from autogd.training import seeds
 
@@ -136,20 +137,7 @@ def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
 
 
 def _step(model: nn.Module, optimiser: baselines.Optimiser, workload: Workload, batch: Batch) -> float:
-    def closure() -> Tensor:
-        if torch.is_grad_enabled():
-            model.zero_grad(set_to_none=True)
-        value = workload.loss(model(batch[0]), batch[1])
-        if torch.is_grad_enabled():
-            value.backward()
-        return value
-
-    try:
-        return float(optimiser.step(closure).detach())
-    except ValueError as error:
-        if "no weight was changed" not in str(error):
-            raise
-        return math.inf
+    return take_step(model, optimiser, lambda: workload.loss(model(batch[0]), batch[1]))
 
 
 def _judge(model: nn.Module, workload: Workload, held_out: Batch) -> tuple[float, float]:

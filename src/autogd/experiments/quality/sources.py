@@ -130,6 +130,7 @@ SOURCES: dict[str, Callable[[str | None], Source]] = {
         "fashion-mnist, 1,000 of classes 5 to 9": lambda data_dir: _classes(data_dir, range(5, 10), 1000),
         "text, windows of 64": _text(64, 128),
         "text, windows of 32": _text(32, 256),
+        "text, windows of 16": _text(16, 256),
         "diabetes": _diabetes,
         "cells": _cells,
     }.items()

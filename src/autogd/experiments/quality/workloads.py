@@ -15,7 +15,7 @@ from autogd.losses import one_hot, square_loss
 from autogd.models import FCN, GPT
 from autogd.models.resnet import ResNet
 
-__all__ = ["LONG", "WORKLOADS", "Workload"]
+__all__ = ["LONG", "WORKLOADS", "Workload", "entropy"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,13 @@ def _square(output: Tensor, labels: Tensor) -> Tensor:
     return square_loss(output, one_hot(labels, output.shape[-1]))
 
 
-def _entropy(output: Tensor, labels: Tensor) -> Tensor:
+def entropy(output: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of logits, of whatever shape, whose last dimension counts the classes.
+
+    >>> import torch
+    >>> entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long))
+    tensor(1.3863)
+    """
     return cross_entropy(output.flatten(0, -2), labels.flatten())
 
 
@@ -70,29 +76,29 @@ WORKLOADS: dict[str, Workload] = {
         "FCN, depth 5, width 128, biases; cross-entropy",
         "fashion-mnist",
         lambda: nn.Sequential(nn.Flatten(), mlp(784, 128, 128, 128, 128, 10)),
-        _entropy,
+        entropy,
         128,
         600,
     ),
     "cnn": Workload(
-        "CNN, five convolutions, no norm layer; cross-entropy", "cifar10", lambda: PlainCNN(16), _entropy, 64, 400
+        "CNN, five convolutions, no norm layer; cross-entropy", "cifar10", lambda: PlainCNN(16), entropy, 64, 400
     ),
     "resnet": Workload(
-        "ResNet, four blocks, batch norm; cross-entropy", "cifar10, 10,000 samples", _small_resnet, _entropy, 64, 200
+        "ResNet, four blocks, batch norm; cross-entropy", "cifar10, 10,000 samples", _small_resnet, entropy, 64, 200
     ),
     "vit": Workload(
-        "ViT, depth 3, width 64; cross-entropy", "fashion-mnist", lambda: ViT(28, 7, 3, 64), _entropy, 64, 300
+        "ViT, depth 3, width 64; cross-entropy", "fashion-mnist", lambda: ViT(28, 7, 3, 64), entropy, 64, 300
     ),
     "gpt": Workload(
         "GPT, depth 3, width 96, characters; cross-entropy",
         "text, windows of 64",
         lambda: GPT(65, 64, depth=3, width=96, bias=True, affine=True),
-        _entropy,
+        entropy,
         16,
         300,
     ),
     "lstm": Workload(
-        "LSTM, width 128, characters; cross-entropy", "text, windows of 32", lambda: LSTM(65, 128), _entropy, 32, 400
+        "LSTM, width 128, characters; cross-entropy", "text, windows of 32", lambda: LSTM(65, 128), entropy, 32, 400
     ),
     "diabetes": Workload(
         "MLP, depth 3, width 64, regression; square loss", "diabetes", lambda: mlp(10, 64, 64, 1), mse_loss, 32, 60
@@ -112,7 +118,7 @@ WORKLOADS: dict[str, Workload] = {
         "CNN, trained on five classes, tuned to the other five; cross-entropy",
         "fashion-mnist, 1,000 of classes 5 to 9",
         lambda: PlainCNN(16, channels=1, classes=5),
-        _entropy,
+        entropy,
         32,
         100,
         before="fashion-mnist, classes 0 to 4",

@@ -1,0 +1,151 @@
+"""Find out where an optimiser with nothing to set gets lost: small cells, each with one kind of trouble.
+
+Batches of one sample, bad starts, spikes, wrong labels, a change of task, a GAN, a policy gradient, physics-informed
+losses, tables that can be fitted exactly. Ours runs with five seeds; Adam with five seeds at three learning rates, of
+which the best counts. A cell is lost if a run is not finite, or if the mean ends more than 20% above Adam's. What is
+recorded is not run again, so a stopped command goes on where it was. All of it takes about 15 minutes of one core.
+
+example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes fitted-tables
+"""
+
+import json as jsonlib
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from autogd.experiments.trust.attempt import attempt
+from autogd.experiments.trust.cell import Cell, Run
+from autogd.experiments.trust.cells import named
+from autogd.experiments.trust.grid import OPTIMISERS, OURS, REFERENCE, SEEDS, runs
+from autogd.experiments.trust.records import COMMITTED, Records
+from autogd.experiments.trust.summary import Standing, count, standings
+from autogd.report.trust_table import HEADS, lines, markdown, row
+
+__all__ = ["Options", "run"]
+
+WIDTH = 132  # of the table if there is no terminal to ask
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd bench trust` takes."""
+
+    cells: tuple[str, ...] = ()
+    """which, by name or by family; all of them if none is named"""
+    optimisers: tuple[str, ...] = (OURS, REFERENCE)
+    """which; each but Adam is judged beside Adam"""
+    seeds: tuple[int, ...] = SEEDS
+    """of the weights and of the samples"""
+    data_dir: str | None = None
+    """the folder with tinyshakespeare.txt, for the cells on characters; else AUTOGD_DATA"""
+    out: str | None = None
+    """the folder of records, runs/trust if none is named; what these and the checkout's own lack is run and added"""
+    fresh: bool = False
+    """set aside all records of the named cells, optimisers and seeds, and run them again"""
+    report: bool = False
+    """train nothing: the table of the checkout's own records, with those of --out over them if it is given"""
+    markdown: bool = False
+    """print Markdown instead of a table"""
+    json: bool = False
+    """print JSON instead of a table"""
+
+
+def run(options: Options) -> int:
+    """Run what is not recorded, and print the table of what is."""
+    cells = named(options.cells)
+    strange = [name for name in options.optimisers if name not in OPTIMISERS]
+    if strange:
+        raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
+    records = _records(options)
+    if not options.report:
+        _train(options, cells, records)
+    found = records.every()
+    judged = [name for name in options.optimisers if name != REFERENCE] or [OURS]
+    shown = [each for name in judged for each in standings(found, cells, name)]
+    if not shown:
+        raise ValueError(
+            f"{records.path}: there is no record of these. The published runs are in the folder `records` of the "
+            "project's repository, not in the package: run the command in a checkout, name a folder of records with "
+            "--out, or leave --report out to run them"
+        )
+    _print(options, shown)
+    return 0
+
+
+def _records(options: Options) -> Records:
+    published = Records(COMMITTED)
+    if options.report and options.out is None:
+        return published
+    folder = Path(options.out or "runs/trust")
+    return published if folder.resolve() == COMMITTED.resolve() else Records(folder, below=published)
+
+
+def _train(options: Options, cells: list[Cell], records: Records) -> None:
+    names = [cell.name for cell in cells]
+    if options.fresh:
+        records.set_aside(names, options.optimisers, options.seeds)
+    known = records.every()
+    missing = [each for each in runs(names, options.optimisers, options.seeds) if each not in known]
+    if not missing:
+        return
+    console = Console(stderr=True, quiet=options.json)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("runs", total=len(missing))
+            for each in missing:
+                progress.update(bar, description=_words(each))
+                outcome = attempt(each, options.data_dir)
+                records.add(outcome)
+                progress.advance(bar)
+                line = f"{_words(each)}: {outcome.loss:.4f}, {outcome.seconds:.1f} s"
+                progress.console.print(line, highlight=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        console.print(f"{records.path} has every finished run; the same command without --fresh goes on from there")
+        raise
+    records.tidy()
+
+
+def _words(each: Run) -> str:
+    setting = "" if each.lr is None else f" {each.lr:g}"
+    return f"{each.cell} {each.optimiser}{setting} seed {each.seed}"
+
+
+def _print(options: Options, shown: list[Standing]) -> None:
+    if options.json:
+        counts = {
+            name: [asdict(each) for each in count(each for each in shown if each.optimiser == name)]
+            for name in dict.fromkeys(each.optimiser for each in shown)
+        }
+        print(jsonlib.dumps({"standings": [_plain(asdict(each)) for each in shown], "counts": counts}))
+        return
+    if options.markdown:
+        print(markdown(shown))
+        return
+    table = Table(box=SIMPLE_HEAD, title="held-out loss at the end, beside the best of Adam's three rates")
+    for head in HEADS:
+        table.add_column(head, justify="left" if head in ("cell", "optimiser", "verdict") else "right")
+    before = shown[0].family
+    for each in shown:
+        if each.family != before:
+            table.add_section()
+        table.add_row(*row(each), style="bold" if each.verdict == "lost" else "")
+        before = each.family
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console.print(table)
+    for line in lines(shown):
+        console.print(line, highlight=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,107 @@
+"""Cells that learn from labelled samples: small batches, bad starts, spikes, wrong labels, a change of task."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from autogd import baselines
+from autogd.experiments.quality.sources import Batch
+from autogd.experiments.quality.workloads import entropy
+from autogd.experiments.trust.cell import Score, Setting, Start, descend, started
+from autogd.experiments.trust.sources import SOURCES
+from autogd.training import seeds
+
+__all__ = ["Disturbance", "Supervised", "at_first", "judged", "spikes", "undisturbed"]
+
+Disturbance = Callable[[int], tuple[float, float]]
+"""What a step's inputs and its loss are multiplied by."""
+
+
+def undisturbed(step: int) -> tuple[float, float]:
+    """Nothing happens.
+
+    >>> undisturbed(0)
+    (1.0, 1.0)
+    """
+    return 1.0, 1.0
+
+
+def at_first(inputs: float = 1.0, loss: float = 1.0) -> Disturbance:
+    """The first batch alone.
+
+    >>> at_first(loss=10.0)(0), at_first(loss=10.0)(1)
+    ((1.0, 10.0), (1.0, 1.0))
+    """
+    return lambda step: (inputs, loss) if step == 0 else (1.0, 1.0)
+
+
+def spikes(loss: float, every: int = 0, at: int = 0) -> Disturbance:
+    """The loss of every so manieth batch, or of one.
+
+    >>> [spikes(9.0, every=2)(step)[1] for step in range(4)], spikes(9.0, at=7)(7)
+    ([1.0, 9.0, 1.0, 9.0], (1.0, 9.0))
+    """
+    return lambda step: (1.0, loss if ((step + 1) % every == 0 if every else step == at) else 1.0)
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Train a classifier by cross-entropy and judge it on held-out samples.
+
+    Args:
+        data: a name in `SOURCES`.
+        model: makes the network, from torch's own initialisation.
+        batch: samples in a batch, drawn with replacement.
+        steps: the budget.
+        start: where the weights start; by default what `baselines` says.
+        size: multiplies all weights at the start.
+        disturbance: what happens to inputs and loss.
+        then: the data of the second half, on which it is judged then.
+        averaged: judge the weights that the optimiser ships; else those that it trains.
+
+    >>> task = Supervised("tumours", lambda: nn.Linear(30, 2), batch=32, steps=50)
+    >>> task(Setting("adam", lr=0.01)).loss < 0.69
+    True
+    """
+
+    data: str
+    model: Callable[[], nn.Module]
+    batch: int
+    steps: int
+    start: Start | None = None
+    size: float = 1.0
+    disturbance: Disturbance = undisturbed
+    then: str | None = None
+    averaged: bool = True
+
+    def __call__(self, setting: Setting) -> Score:
+        """Train and judge."""
+        first = SOURCES[self.data](setting.data_dir)
+        second = SOURCES[self.then or self.data](setting.data_dir)
+        model = started(self.model, setting, self.data, self.start, self.size)
+        optimiser = setting.build(model)
+        draws = seeds.generator(setting.seed, "trust", self.data, "order")
+        for step in range(self.steps):
+            source = first if 2 * step < self.steps else second
+            inputs, labels = source.batch(torch.randint(source.samples, (self.batch,), generator=draws))
+            times, factor = self.disturbance(step)
+            if times != 1:  # characters cannot be multiplied, and are not
+                inputs = inputs * times
+            descend(model, optimiser, partial(_times_entropy, factor, model, inputs, labels))
+        with baselines.averaged(optimiser) if self.averaged else nullcontext():
+            return judged(model, second.held_out)
+
+
+def judged(model: nn.Module, held_out: Batch) -> Score:
+    """The cross-entropy and the largest logit on samples that were not trained on."""
+    with torch.no_grad():
+        output = model(held_out[0])
+        return Score(float(entropy(output, held_out[1])), float(output.abs().max()))
+
+
+def _times_entropy(factor: float, model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return factor * entropy(model(inputs), labels)
