@@ -83,7 +83,7 @@ def test_a_model_that_changes_its_type_and_back_keeps_its_momentum():
         optimiser.step()
         held.append(optimiser.state[model.weight]["momentum"])
     assert [momentum.dtype for momentum in held] == [torch.bfloat16, torch.float32, torch.bfloat16]
-    assert float(held[-1]) == pytest.approx(5 * (1 - 0.9**3), rel=0.01)
+    assert float(held[-1]) == pytest.approx(1 - 0.9**3, rel=0.01)  # in units of a typical gradient
 
 
 def test_a_state_that_was_cleared_is_begun_anew():
@@ -150,7 +150,7 @@ def test_a_stack_whose_parts_are_not_rows_of_the_tensor_stays_whole():
     assert not torch.equal(weight, before)
 
 
-def test_momentum_and_slope_by_stretches_are_those_of_the_whole(monkeypatch):
+def test_momentum_by_stretches_is_those_of_the_whole(monkeypatch):
     monkeypatch.setattr(momentum, "ROOM", 10)
     monkeypatch.setattr(momentum, "PIECES", 1000)
     for shape in ((1, 7, 5), (3, 4), (2, 9, 2, 2), (5,)):
@@ -159,4 +159,3 @@ def test_momentum_and_slope_by_stretches_are_those_of_the_whole(monkeypatch):
         ahead = momentum.look_ahead(kept, grad, torch.tensor(0.5, dtype=torch.float64), 0.1)
         torch.testing.assert_close(kept, 0.9 * held + 0.05 * grad)
         torch.testing.assert_close(ahead, 0.81 * held + 0.095 * grad)
-        torch.testing.assert_close(momentum.slope_along(held, grad), (held * grad).sum())

@@ -1,5 +1,7 @@
 """A step never waits for a device: it looks at no number, but for the one check on the CPU, where looking is free."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -56,7 +58,7 @@ def test_a_step_on_the_cpu_looks_once(foreach, settings, looks):
 
 
 @pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "maximize": True}, {"geometry": "frobenius"}])
-def test_nor_does_a_step_for_minibatches(settings, looks):
+def test_a_step_for_minibatches_looks_twice(settings, looks):
     model = network()
     optimiser = StochasticAGD(model, **settings)
     for _ in range(3):
@@ -64,14 +66,14 @@ def test_nor_does_a_step_for_minibatches(settings, looks):
             p.grad = torch.randn_like(p)
         looks.clear()
         optimiser.step()
-        assert looks == ["__bool__"]
+        assert looks == ["__bool__"] * 2  # whether all is finite, and whether there is a gradient at all
 
 
-@pytest.mark.parametrize("foreach", [False, None], ids=["readable", "multi-tensor"])
-def test_where_looking_would_wait_a_step_does_not_look(foreach, looks, monkeypatch):
+@pytest.mark.parametrize("make", [partial(AGD, foreach=False), AGD, StochasticAGD])
+def test_where_looking_would_wait_a_step_does_not_look(make, looks, monkeypatch):
     monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
     model = network()
-    optimiser = AGD(model, foreach=foreach)
+    optimiser = make(model)
     for _ in range(2):
         for p in model.parameters():
             p.grad = torch.randn_like(p)

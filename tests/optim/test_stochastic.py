@@ -12,7 +12,7 @@ from autogd.data import load
 from autogd.geometry.norms import polar
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
-from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, counted, learning_rate
+from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, counted, learning_rate, momentum_size
 
 
 def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one():
@@ -64,9 +64,21 @@ def test_a_chain_never_carries_the_output_further_than_a_random_target():
 
 
 def test_where_the_momentum_vanishes_so_does_the_step_but_never_for_good():
-    sizes = torch.tensor([0.0, 0.1, 0.2, 1.0])
+    sizes = torch.tensor([0.0, 0.05, 0.1, 0.23])
     rates = [float(learning_rate(torch.tensor(1e6), size, 4, 4)) for size in sizes]
     assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, 0.1, 0.2, STEP)], rel=1e-3)
+
+
+def test_noise_alone_leaves_a_momentum_that_does_not_shorten_the_step():
+    generator = torch.Generator().manual_seed(0)
+    momentum, state, sizes = torch.zeros(50, 50), RateState(torch.tensor(0.0), torch.tensor(0.0)), []
+    for _ in range(200):
+        noise = torch.randn(50, 50, generator=generator)
+        sizes.append(float(momentum_size(momentum.norm(), state.steps)))
+        state, factor = counted(state, noise.norm(), torch.tensor(True))
+        momentum = 0.9 * momentum + 0.1 * factor * noise
+    assert sizes[-1] == pytest.approx(math.sqrt(0.1 / 1.9), rel=0.05)
+    assert min(sizes) > STEP / 2
 
 
 def test_a_loss_times_any_number_gives_the_same_steps():
@@ -88,11 +100,11 @@ def test_a_loss_times_any_number_gives_the_same_steps():
 def test_a_batch_counts_for_at_most_as_many_as_the_momentum_remembers():
     state = RateState(torch.tensor(1000.0), torch.tensor(1.0))
     after, factor = counted(state, torch.tensor(1e9), torch.tensor(True))
-    assert 1e9 * float(factor) == pytest.approx(MOST, rel=0.3)
-    assert float(after.typical) < 1.3
-    # and a first batch that is far too large is forgotten within ten
+    assert 1e9 * float(factor) * float(after.typical) == pytest.approx(MOST, rel=1e-3)
+    assert float(after.typical) < 4
+    # and a first batch that is far too large is soon forgotten
     state = RateState(torch.tensor(0.0), torch.tensor(0.0))
-    for size in (1000.0, *[1.0] * 40):
+    for size in (1000.0, *[1.0] * 60):
         state, factor = counted(state, torch.tensor(size), torch.tensor(True))
     assert float(factor) == pytest.approx(1.0, rel=0.3)
 
@@ -249,55 +261,46 @@ def test_every_kind_of_cut_is_moved(layer):
     assert not any(torch.equal(p, b) for p, b in zip(layer.parameters(), before, strict=True))
 
 
-def history(kind, steps, generator):
-    """Gradients of a linear model, as a history that is unkind."""
-    for at in range(steps):
-        fresh = torch.randn(6, 8, generator=generator)
-        yield {
-            "zero": 0 * fresh,
-            "alternating": fresh.sign() * (-1) ** at,
-            "huge": 1e15 * fresh,
-            "vanishing": 1e-18 * fresh,
-            "noise": fresh,
-            "growing": fresh * 1.05**at,
-        }[kind]
+UNKIND = {  # what the loss of a batch is multiplied by
+    "zero": lambda at: 0.0,
+    "alternating": lambda at: (-1.0) ** at,
+    "huge": lambda at: 1e3,
+    "vanishing": lambda at: 1e-15,
+    "spikes": lambda at: 1e6 if at % 40 == 7 else 1.0,
+    "fading": lambda at: 0.9**at,
+}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_after_any_history_ordinary_batches_train_within_200_steps(seed):
     generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
-    model = initialise_(nn.Sequential(nn.Linear(8, 6, bias=False)))
-    truth = torch.randn(6, 8, generator=generator)
+    model = initialise_(nn.Linear(8, 6, bias=False), generator)
+    other, truth = (initialise_(nn.Linear(8, 6, bias=False), generator).weight.detach() for _ in range(2))
     optimiser = StochasticAGD(model)
-    kinds = ("zero", "alternating", "huge", "vanishing", "noise", "growing")
-    for at in torch.randint(len(kinds), (4,), generator=generator).tolist():
-        for gradient in history(kinds[at], 250, generator):
-            model[0].weight.grad = gradient
-            optimiser.step()
-            assert bool(torch.isfinite(optimiser.learning_rate))
-    held_out = torch.randn(64, 8, generator=generator)
 
-    def error():
-        with torch.no_grad():
-            return float((model(held_out) - held_out @ truth.T).square().mean() / (held_out @ truth.T).square().mean())
-
-    before = error()
-    for _ in range(200):
+    def step(target, scale=1.0):
         x = torch.randn(32, 8, generator=generator)
         optimiser.zero_grad()
-        (model(x) - x @ truth.T).square().mean().backward()
+        ((model(x) - x @ target.T).square().mean() * scale).backward()
         optimiser.step()
-        assert 0 < float(optimiser.learning_rate) < math.inf
-    assert error() < 0.5 * before
-    assert error() < 0.5
+        assert 0 <= float(optimiser.learning_rate) < math.inf
+
+    for at in torch.randint(len(UNKIND), (4,), generator=generator).tolist():
+        for i in range(150):
+            step(other, list(UNKIND.values())[at](i))
+    x = torch.randn(64, 8, generator=generator)
+    for _ in range(200):
+        step(truth)
+        assert float(optimiser.learning_rate) > 0
+    with torch.no_grad():
+        assert float((model(x) - x @ truth.T).square().mean()) < 0.1 * float((x @ truth.T).square().mean())
 
 
 def test_the_average_forgets_a_task_that_has_ended():
     torch.manual_seed(0)
     model = nn.Linear(8, 6)
     optimiser = StochasticAGD(model)
-    tasks = torch.randn(2, 6, 8)
+    tasks = [initialise_(nn.Linear(8, 6)).weight.detach() for _ in range(2)]
     for at in range(1200):
         x = torch.randn(32, 8)
         optimiser.zero_grad()
@@ -315,7 +318,7 @@ def test_a_hidden_matrix_above_its_size_comes_back_and_a_readout_or_a_gate_is_fr
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(20)
-    before = [float(parameter.norm()) for parameter in model.parameters()]
+    before = [float(parameter.detach().norm()) for parameter in model.parameters()]
     optimiser = StochasticAGD(model)
     sizes = []
     for _ in range(100):

@@ -16,7 +16,7 @@ from autogd.optim.turning import Bundled, NativeTurning
 from drawn_tensors import laid_out, needs_library, tensors, viewable
 
 pytestmark = needs_library
-STATES = {"momentum": torch.bfloat16, "direction": torch.bfloat16, "average": torch.float32}
+STATES = {"momentum": torch.bfloat16, "average": torch.float32}
 
 
 def held(parameters, seed):
@@ -59,14 +59,16 @@ def test_every_atom_moves_as_torch_moves_it(threads, kinds, seed, layout, factor
         ways = both(make_plan(entries), seed, geometry)
         grads, found = ways[2], []
         for way, plan in ways[:2]:
-            norms, slope = way.look(grads, plan)
-            sizes = torch.where(torch.arange(len(norms)) % 3 == 2, 0, plan.reach / plan.depth)  # some are not heard
+            norms = way.measure(grads, plan)
+            # some are not heard
+            sizes = torch.where(torch.arange(len(plan.reach)) % 3 == 2, 0, plan.reach / plan.depth)
             steps = torch.tensor([0.0 if still and group is groups[1] else 0.3 for group in plan.own])
             share = torch.tensor(0.4)
-            same = way.turn(grads, sizes, torch.tensor(factor), steps, share, plan)
-            scale = sum(float(g.norm()) for g in grads) + 1
+            keeps = torch.tensor([1 - group["weight_decay"] / 4 for group in plan.own])
+            way.update(grads, sizes, torch.tensor(factor), steps, keeps, share, plan)
             kept = [way.state[p][name].float() for p in plan.parameters for name in STATES]
-            found.append((norms, slope / scale, same / scale, *plan.parameters, *kept))
+            held_norms = torch.where(plan.held_at < torch.inf, norms.weights, 0)  # the others need not be measured
+            found.append((norms.gradients, norms.momenta, held_norms, *plan.parameters, *kept))
         assert ways[0][0].table.fits or layout != "contiguous"
     finally:
         torch.set_num_threads(before)
@@ -79,16 +81,17 @@ def test_every_atom_moves_as_torch_moves_it(threads, kinds, seed, layout, factor
 @pytest.mark.parametrize("shape", [(16, 16), (40, 40), (33, 100), (100, 33), (257, 260), (2, 3)])
 def test_directions_are_the_polar_factors(shape, threads):
     torch.manual_seed(0)
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     model = nn.Linear(*shape, bias=False)
+    before = model.weight.detach().clone()
     optimiser = StochasticAGD(model)
     try:
         torch.set_num_threads(threads)
         model.weight.grad = torch.randn(model.weight.shape)
         optimiser.step()
     finally:
-        torch.set_num_threads(before)
-    direction = optimiser.state[model.weight]["direction"].float()
+        torch.set_num_threads(threads_before)
+    direction = (before - model.weight.detach()) / optimiser.learning_rate
     expected = polar(model.weight.grad[None])[0]
     expected *= direction.norm() / expected.norm()
     assert type(optimiser._plan().kept["turning"]) is NativeTurning
@@ -102,10 +105,11 @@ def test_hard_spectra_come_out_as_lapack_has_them():
         left, right = (torch.linalg.qr(torch.randn(n, n, dtype=torch.float64))[0] for _ in range(2))
         matrix = (left * torch.logspace(0, lowest, n, dtype=torch.float64)) @ right.mT
         model = nn.Linear(n, n, bias=False)
+        before = model.weight.detach().clone()
         optimiser = StochasticAGD(model)
         model.weight.grad = matrix.float()
         optimiser.step()
-        got = optimiser.state[model.weight]["direction"].double()
+        got = (before - model.weight.detach()).double()
         expected = polar(matrix[None])[0]
         expected *= got.norm() / expected.norm()
         assert float((got - expected).norm() / expected.norm()) < 0.01
@@ -161,7 +165,7 @@ def test_a_step_has_little_besides_its_state():
     assert 0 < most < 0.05 * weights  # a square of one matrix of forty, and four bands of 16 columns
 
 
-def test_a_batch_that_counts_for_less_is_looked_at_again():
+def test_a_batch_that_counts_for_less_moves_as_torch_moves_it():
     torch.manual_seed(0)
     models = [nn.Linear(30, 20), nn.Linear(30, 20)]
     models[1].load_state_dict(models[0].state_dict())
@@ -184,10 +188,10 @@ def test_a_state_that_was_taken_away_is_made_anew():
     optimiser = StochasticAGD(model)
     for _ in range(4):
         model.weight.grad, model.bias.grad = torch.randn(20, 20), torch.randn(20)
-        if len(optimiser.state) and "direction" in optimiser.state[model.weight]:
+        if len(optimiser.state) and "momentum" in optimiser.state[model.weight]:
             optimiser.state = defaultdict(dict)
         optimiser.step()
-        assert optimiser.state[model.weight]["direction"].any()
+        assert optimiser.state[model.weight]["momentum"].any()
 
 
 def test_a_state_on_another_device_is_not_read():

@@ -2,11 +2,12 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
-.. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big), \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, M_t\Big).
+.. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big), \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, 2 M_t\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
-momentum in units of a typical gradient: while gradients vanish, so do steps. `docs/derivation.md` derives all of it.
+momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
+cancel each other, and steps shorten with it. `docs/derivation.md` derives all of it.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -91,6 +92,6 @@ def learning_rate(steps: Any, size: Any, depth: float, chain: float, xp: Any = t
     >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4)), 4)
     0.4055
     """
-    mu = xp.clip(size, min=SHORTEST, max=STEP)
+    mu = xp.clip(2 * size, min=SHORTEST, max=STEP)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     return xp.log1p(depth * mu / xp.sqrt(steps))
