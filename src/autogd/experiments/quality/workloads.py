@@ -4,18 +4,19 @@ Small sets get budgets that end before tuned Adam begins to overfit: what is jud
 To add one, add a line to `WORKLOADS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from autogd.experiments.quality.nets import LSTM, PlainCNN, ViT, autoencoder, mlp
+from autogd.experiments.quality.recipe import Recipe
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN, GPT
 from autogd.models.resnet import ResNet
 
-__all__ = ["LONG", "WORKLOADS", "Workload"]
+__all__ = ["WORKLOADS", "Workload", "entropy"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Workload:
         batch: samples in a batch.
         steps: the budget.
         before: data that the network is trained on first, by Adam, before its head is drawn anew.
+        passes: whether samples are drawn without replacement, one pass over them after another.
+        own_start: whether every optimiser starts from the weights that the network makes, and the seed alone, without
+            the workload's name, starts the random numbers: what a public recipe does.
+        recipe: how tuned rivals are run; None for a learning rate and a schedule alone.
+        rates: the learning rates that tuned rivals are searched over, with cosine; None for the usual grids.
 
     >>> WORKLOADS["fcn-8"].batch
     128
@@ -42,13 +48,23 @@ class Workload:
     batch: int
     steps: int
     before: str | None = None
+    passes: bool = False
+    own_start: bool = False
+    recipe: Recipe | None = None
+    rates: Mapping[str, tuple[float, ...]] | None = None
 
 
 def _square(output: Tensor, labels: Tensor) -> Tensor:
     return square_loss(output, one_hot(labels, output.shape[-1]))
 
 
-def _entropy(output: Tensor, labels: Tensor) -> Tensor:
+def entropy(output: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy, of one label a sample or of many.
+
+    >>> import torch
+    >>> entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)).item()
+    1.3862943649291992
+    """
     return cross_entropy(output.flatten(0, -2), labels.flatten())
 
 
@@ -70,29 +86,29 @@ WORKLOADS: dict[str, Workload] = {
         "FCN, depth 5, width 128, biases; cross-entropy",
         "fashion-mnist",
         lambda: nn.Sequential(nn.Flatten(), mlp(784, 128, 128, 128, 128, 10)),
-        _entropy,
+        entropy,
         128,
         600,
     ),
     "cnn": Workload(
-        "CNN, five convolutions, no norm layer; cross-entropy", "cifar10", lambda: PlainCNN(16), _entropy, 64, 400
+        "CNN, five convolutions, no norm layer; cross-entropy", "cifar10", lambda: PlainCNN(16), entropy, 64, 400
     ),
     "resnet": Workload(
-        "ResNet, four blocks, batch norm; cross-entropy", "cifar10, 10,000 samples", _small_resnet, _entropy, 64, 200
+        "ResNet, four blocks, batch norm; cross-entropy", "cifar10, 10,000 samples", _small_resnet, entropy, 64, 200
     ),
     "vit": Workload(
-        "ViT, depth 3, width 64; cross-entropy", "fashion-mnist", lambda: ViT(28, 7, 3, 64), _entropy, 64, 300
+        "ViT, depth 3, width 64; cross-entropy", "fashion-mnist", lambda: ViT(28, 7, 3, 64), entropy, 64, 300
     ),
     "gpt": Workload(
         "GPT, depth 3, width 96, characters; cross-entropy",
         "text, windows of 64",
         lambda: GPT(65, 64, depth=3, width=96, bias=True, affine=True),
-        _entropy,
+        entropy,
         16,
         300,
     ),
     "lstm": Workload(
-        "LSTM, width 128, characters; cross-entropy", "text, windows of 32", lambda: LSTM(65, 128), _entropy, 32, 400
+        "LSTM, width 128, characters; cross-entropy", "text, windows of 32", lambda: LSTM(65, 128), entropy, 32, 400
     ),
     "diabetes": Workload(
         "MLP, depth 3, width 64, regression; square loss", "diabetes", lambda: mlp(10, 64, 64, 1), mse_loss, 32, 60
@@ -112,13 +128,10 @@ WORKLOADS: dict[str, Workload] = {
         "CNN, trained on five classes, tuned to the other five; cross-entropy",
         "fashion-mnist, 1,000 of classes 5 to 9",
         lambda: PlainCNN(16, channels=1, classes=5),
-        _entropy,
+        entropy,
         32,
         100,
         before="fashion-mnist, classes 0 to 4",
     ),
 }
 """The suite, by name."""
-
-LONG = ("fcn-8", "resnet", "gpt")
-"""The workloads that `--long` takes at ten times the budget."""
