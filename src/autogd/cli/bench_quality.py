@@ -25,6 +25,7 @@ from rich.table import Table
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
+from autogd.experiments.quality.recipe import RIVALS
 from autogd.experiments.quality.recorder import Recorder
 from autogd.experiments.quality.records import COMMITTED, COMMITTED_LONG, Records
 from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Standing, standings, tally
@@ -35,6 +36,7 @@ from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
 
+LONG_DEFAULT = (OURS[0], *RIVALS)
 WIDTH = 132  # of the table where there is no terminal to ask
 
 
@@ -45,7 +47,7 @@ class Options:
     workloads: tuple[str, ...] = ()
     """which; all of them where none is named"""
     optimisers: tuple[str, ...] = ()
-    """which, of ours and of the rivals; all of them where none is named"""
+    """which, of ours and of the rivals; all of them where none is named, or with --long ours and the tuned"""
     seeds: tuple[int, ...] = ()
     """of the weights and of the order of the samples: 0 1 2 where none is named, or 0 with --long; grids are searched
     with 0"""
@@ -74,7 +76,7 @@ def run(options: Options) -> int:
     options = replace(
         options,
         workloads=options.workloads or tuple(known),
-        optimisers=options.optimisers or rivals,
+        optimisers=options.optimisers or (rivals if options.report or not options.long else LONG_DEFAULT),
         seeds=options.seeds or (LONG_SEEDS if options.long else SEEDS),
     )
     _check("workloads", options.workloads, tuple(known))

@@ -7,7 +7,7 @@ from typing import Any
 from autogd.experiments.quality.grid import OURS, SEEDS, TUNED
 from autogd.experiments.quality.long import EVERY, LONG
 from autogd.experiments.quality.recipe import RIVALS
-from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Standing
+from autogd.experiments.quality.summary import EVERYONE, LONG_OPTIMISERS, OPTIMISERS, Standing
 from autogd.report.reproduction.curves import dress, empty, picture
 
 __all__ = ["draw"]
@@ -111,7 +111,7 @@ def _legend(figure: Any, drawn: set[str]) -> None:
     from matplotlib.lines import Line2D
 
     handles = []
-    for name in dict.fromkeys((*OPTIMISERS, *LONG_OPTIMISERS)):
+    for name in EVERYONE:
         if name in drawn:
             colour, marker, size = _STYLES[name]
             label = f"{name} (tuned)" if name in {*TUNED, *RIVALS} else name

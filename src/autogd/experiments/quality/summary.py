@@ -13,6 +13,7 @@ from autogd.experiments.quality.race import Cell, Outcome, Schedule
 from autogd.experiments.quality.recipe import RIVALS
 
 __all__ = [
+    "EVERYONE",
     "LONG_OPTIMISERS",
     "OPTIMISERS",
     "Standing",
@@ -30,6 +31,8 @@ OPTIMISERS = (*OURS, *TUNED, *UNTUNED)
 LONG_OPTIMISERS = (*OURS, *RIVALS, *UNTUNED)
 """The same, on long workloads."""
 REFERENCES = ("adam", "adamw")
+EVERYONE = tuple(dict.fromkeys((*OURS, *REFERENCES, *TUNED, *RIVALS, *UNTUNED)))
+"""Both together, in the order of the table."""
 Verdict = Literal["below", "within spread", "above"]
 
 
@@ -110,7 +113,7 @@ def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
     every = list(outcomes)
     kept: dict[str, list[Outcome]] = {}
     found: dict[str, Standing] = {}
-    for optimiser in dict.fromkeys((*OPTIMISERS, *LONG_OPTIMISERS)):
+    for optimiser in EVERYONE:
         mine = [outcome for outcome in every if outcome.cell.optimiser == optimiser]
         grid = [outcome for outcome in mine if outcome.cell.seed == SEEDS[0]]
         tuned = bool(mine) and is_tuned(mine[0].cell.workload, optimiser)
@@ -172,7 +175,7 @@ def tally(every: Iterable[Standing], optimiser: str = OURS[0]) -> list[Tally]:
     """
     table = {(standing.workload, standing.optimiser): standing for standing in every}
     rows = []
-    for rival in dict.fromkeys((*OPTIMISERS, *LONG_OPTIMISERS)):
+    for rival in EVERYONE:
         pairs = [
             (table[workload, optimiser], standing)
             for (workload, name), standing in table.items()
@@ -191,7 +194,7 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
     lost = sum(map(math.isinf, last))
     schedules = ("cosine",) if runs[0].cell.workload in LONG else get_args(Schedule)
     rates: dict[str, set[float]] = {schedule: set() for schedule in schedules}
-    for cell in grid:
+    for cell in grid if winner else ():
         rates[cell.schedule].add(cell.lr or 0.0)
     beside = rates[winner.schedule] if winner else set()
     return Standing(
