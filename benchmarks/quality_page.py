@@ -5,10 +5,10 @@ Run: python benchmarks/quality_page.py
 
 from pathlib import Path
 
-from autogd.experiments.quality.grid import LONG_STRETCH
-from autogd.experiments.quality.records import Records
+from autogd.experiments.quality.long import LONG
+from autogd.experiments.quality.records import COMMITTED_LONG, Records
 from autogd.experiments.quality.summary import standings
-from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.experiments.quality.workloads import WORKLOADS
 from autogd.report.markdown import filled
 from autogd.report.quality_figure import draw
 from autogd.report.quality_table import markdown, workloads
@@ -22,7 +22,7 @@ def normal():
 
 
 def long():
-    return [each for name in LONG for each in standings(Records().of(name), LONG_STRETCH)]
+    return [each for name in LONG for each in standings(Records(COMMITTED_LONG).of(name))]
 
 
 def parts():
@@ -32,6 +32,7 @@ def parts():
         "figure": figure if normal() else "",
         "table": markdown(normal()),
         "long": markdown(long()),
+        "long workloads": workloads(long=True),
     }
 
 

@@ -6,14 +6,16 @@ figure is drawn from the records: `python benchmarks/traces.py` draws, `python b
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from autogd.optim.measured import MEMORY
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autogd.experiments.quality.race import Cell, race
-from autogd.optim.measured import MEMORY
+from autogd.experiments.quality.workloads import WORKLOADS as SUITE
 from autogd.report.reproduction.curves import COLOURS, dress, empty
 
 FOLDER = Path(__file__).parents[1] / "docs" / "results" / "quality"
@@ -32,7 +34,10 @@ def trace(workload: str, stretch: int, data_dir: str) -> dict[str, Any]:
             rows.append(optimiser.param_groups[0]["memory"].clone())
 
     handle = register_optimizer_step_post_hook(look)
-    outcome = race(Cell(workload, "agd-stochastic", stretch=stretch), data_dir)
+    normal = SUITE[workload]
+    SUITE[workload] = replace(normal, steps=stretch * normal.steps)
+    outcome = race(Cell(workload, "agd-stochastic"), data_dir)
+    SUITE[workload] = normal
     handle.remove()
     memory = dict(zip(MEMORY, torch.stack(rows).double().unbind(1), strict=True))
     measured = slice(1, None)  # the first step is Theorem 2's: nothing is measured before it

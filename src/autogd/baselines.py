@@ -126,18 +126,21 @@ def _evaluation_mode(optimiser: Any) -> Iterator[None]:
 class _MuonAdamW(Optimizer):
     """Muon for matrices, AdamW for what Muon does not take: kernels, vectors, embeddings."""
 
-    def __init__(self, model: nn.Module, lr: float | None) -> None:
+    def __init__(
+        self, model: nn.Module, lr: float | None, scaling: str = "match_rms_adamw", rest_share: float = 1.0
+    ) -> None:
         embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
         every = list(model.parameters())
         matrices = [p for p in every if p.dim() == 2 and id(p) not in embeddings]
         rest = [p for p in every if p.dim() != 2 or id(p) in embeddings]
-        # its rate in AdamW's own terms, so that one number serves both
+        # by default its rate is in AdamW's own terms, so that one number serves both
         rate = _rate(lr)
+        rest_rate = _rate(None if lr is None else rest_share * lr)
         self._parts: list[Optimizer] = []
         if matrices:
-            self._parts.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **rate))
+            self._parts.append(torch.optim.Muon(matrices, adjust_lr_fn=scaling, **rate))
         if rest:
-            self._parts.append(torch.optim.AdamW(rest, **rate))
+            self._parts.append(torch.optim.AdamW(rest, **rest_rate))
         super().__init__([{"params": part.param_groups[0]["params"]} for part in self._parts], {})
         self.param_groups = [part.param_groups[0] for part in self._parts]
         self._link()
@@ -264,6 +267,8 @@ OPTIMISERS: dict[str, Entry] = {
     "sgd-mup": Entry(_mup, start="dimensional", shards=True),
     "sgd-mup-plain": Entry(lambda model, lr: _mup(model, lr, 0.0), start="dimensional", shards=True),
     "muon": Entry(_MuonAdamW),
+    # as its authors scale it, at 0.02 beside AdamW at 0.003
+    "muon-original": Entry(lambda model, lr: _MuonAdamW(model, lr, scaling="original", rest_share=0.15)),
     "schedulefree-adamw": Entry(_schedule_free, averages=True),
     "prodigy": Entry(_prodigy),
     "dadaptation": Entry(_dadaptation),

@@ -7,15 +7,14 @@ import pytest
 
 from autogd.cli.main import main
 from autogd.experiments.quality import recorder
+from autogd.experiments.quality.long import EVERY, LONG
 from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.quality.records import Records
-from autogd.experiments.quality.workloads import LONG, WORKLOADS
 
 
 def made(cell, loss):
     curve = [loss * (2 - (i + 1) / 10) for i in range(10)]
-    steps = WORKLOADS[cell.workload].steps * cell.stretch
-    return Outcome(cell, steps, curve, [math.nan] * 10, curve, [0.1] * 10, 2.0)
+    return Outcome(cell, EVERY[cell.workload].steps, curve, [math.nan] * 10, curve, [0.1] * 10, 2.0)
 
 
 def fake(cell, *_):
@@ -35,6 +34,7 @@ def raced(monkeypatch):
 def folder(tmp_path, monkeypatch):
     """An empty place to run in, and no records but those that the test makes."""
     monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED", tmp_path / "committed")
+    monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED_LONG", tmp_path / "long.jsonl")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -100,14 +100,40 @@ def test_a_stop_keeps_every_finished_run(folder, raced, monkeypatch, capsys):
     assert [outcome.cell for outcome in Records(folder / "runs" / "quality").of("diabetes")] == raced
 
 
-def test_long_takes_the_winner_to_ten_times_the_budget(folder, raced, capsys):
-    assert main(["bench", "quality", "--optimisers", "adam", "--long", "--json"]) == 0
+def test_long_runs_each_workload_s_own_rates_with_one_seed(folder, raced, capsys):
+    assert main(["bench", "quality", "--long", "--out", "here.jsonl", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["standings"]
-    assert [each["workload"] for each in said] == list(LONG)
-    long = [cell for cell in raced if cell.stretch == 10]
-    assert {(cell.workload, cell.lr, cell.schedule, cell.seed) for cell in long} == {
-        (name, 0.001, "constant", seed) for name in LONG for seed in range(3)
-    }
+    assert list(dict.fromkeys(each["workload"] for each in said)) == list(LONG)
+    rated = [cell for cell in raced if cell.lr is not None]
+    assert sorted((cell.workload, cell.optimiser, cell.lr) for cell in rated) == sorted(
+        (name, optimiser, lr) for name, each in LONG.items() for optimiser in each.rates for lr in each.rates[optimiser]
+    )
+    assert {(cell.schedule, cell.seed) for cell in rated} == {("cosine", 0)}
+    assert [cell for cell in raced if cell.lr is None] == [Cell(name, "agd-stochastic") for name in LONG]
+    assert {"adam", "dog"}.isdisjoint(cell.optimiser for cell in raced)
+    raced.clear()
+    assert main(["bench", "quality", "--long", "--out", "here.jsonl", "--json"]) == 0
+    assert raced == []
+
+
+def test_a_long_table_names_adamw(folder, raced, capsys):
+    words = ["--long", "--workloads", "char-gpt", "--markdown", "--figure", "picture.png"]
+    assert main(["bench", "quality", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "| ÷ AdamW's |" in lines[0]
+    assert lines[2].startswith("| char-gpt | agd-stochastic |  | 0.500 (1 seed) | 0.500 |")
+    assert lines[3].startswith("|  | adamw | 0.001, cosine (at an edge) | 1.000 (1 seed) | 1.000 |")
+    assert "|  | muon-original | 0.02, cosine (no grid) |" in "\n".join(lines)
+    assert (folder / "picture.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_an_installed_package_says_where_the_long_records_are(folder, capsys):
+    assert main(["bench", "quality", "--report", "--long"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "long.jsonl: there is no record of these yet; records of long runs come with the repository" in said
+    Records(folder / "long.jsonl").add(made(Cell("char-gpt", "agd-stochastic"), 1.0))
+    assert main(["bench", "quality", "--report", "--long", "--workloads", "byte-gpt"]) == 1
+    assert "no record of these yet; leave --report out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_markdown_and_the_figure(folder, raced, capsys):
@@ -137,6 +163,8 @@ def test_fewer_seeds_and_lost_runs_are_told(folder, capsys):
         (["--workloads", "chess"], "workloads: chess: not known; choose from fcn-8"),
         (["--optimisers", "adagrad"], "optimisers: adagrad: not known; choose from agd-stochastic"),
         (["--report"], "there is no record of these yet"),
+        (["--long", "--workloads", "gpt"], "workloads: gpt: not known; choose from char-gpt"),
+        (["--long", "--optimisers", "adam"], "optimisers: adam: not known; choose from agd-stochastic"),
     ],
 )
 def test_errors_name_the_offender_and_the_way_out(folder, capsys, words, message):

@@ -12,7 +12,7 @@ from autogd.experiments.quality.recorder import Recorder
 from autogd.experiments.quality.records import COMMITTED, Records
 from autogd.experiments.quality.sources import SOURCES
 from autogd.experiments.quality.summary import OPTIMISERS
-from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.experiments.quality.workloads import WORKLOADS
 
 
 def made(cell, loss, steps=60):
@@ -46,12 +46,12 @@ def test_a_trial_is_two_grids_and_three_seeds_of_the_winner():
     cells = [outcome.cell for outcome in trial("gpt", "sgd", valley(1e-2))]
     assert {cell.schedule for cell in cells} == {"constant", "cosine"}
     assert [(cell.lr, cell.seed) for cell in cells[-3:]] == [(1e-2, 0), (1e-2, 1), (1e-2, 2)]
-    alone = [outcome.cell for outcome in trial("gpt", "dog", lambda cell: made(cell, 1.0), stretch=10)]
-    assert alone == [Cell("gpt", "dog", seed=seed, stretch=10) for seed in SEEDS]
+    alone = [outcome.cell for outcome in trial("gpt", "dog", lambda cell: made(cell, 1.0))]
+    assert alone == [Cell("gpt", "dog", seed=seed) for seed in SEEDS]
 
 
 def test_an_outcome_survives_the_file(tmp_path):
-    cell = Cell("gpt", "adam", 0.00316, "cosine", 2, 10)
+    cell = Cell("gpt", "adam", 0.00316, "cosine", 2)
     lost = Outcome(cell, 3000, [1.5, math.inf], [0.25, math.nan], [1.25, math.inf], [0.00316, math.nan], 12.34)
     Records(tmp_path).add(lost)
     read = Records(tmp_path).find(cell)
@@ -127,7 +127,6 @@ def test_every_workload_names_data_that_can_be_read():
         assert workload.data in SOURCES
         assert workload.before is None or workload.before in SOURCES
         assert workload.steps % POINTS == 0
-    assert set(LONG) <= set(WORKLOADS)
 
 
 def test_the_committed_records_are_of_the_workloads_as_they_are():
@@ -137,5 +136,5 @@ def test_the_committed_records_are_of_the_workloads_as_they_are():
             cell = outcome.cell
             assert cell.workload == name
             assert cell.optimiser in OPTIMISERS
-            assert outcome.steps == workload.steps * cell.stretch
+            assert outcome.steps == workload.steps
             assert len(outcome.loss) == POINTS

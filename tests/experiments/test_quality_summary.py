@@ -8,9 +8,9 @@ from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.quality.summary import compare, share_to_reach, standings, tally
 
 
-def outcome(optimiser, losses, lr=None, schedule="constant", seed=0, stretch=1, seconds=10.0, accuracy=0.5):
-    cell = Cell("gpt", optimiser, lr, schedule, seed, stretch)
-    return Outcome(cell, 100 * stretch, losses, [accuracy] * len(losses), losses, [0.1] * len(losses), seconds)
+def outcome(optimiser, losses, lr=None, schedule="constant", seed=0, seconds=10.0, accuracy=0.5, workload="gpt"):
+    cell = Cell(workload, optimiser, lr, schedule, seed)
+    return Outcome(cell, 100, losses, [accuracy] * len(losses), losses, [0.1] * len(losses), seconds)
 
 
 def grid(optimiser, last, schedule="constant"):
@@ -79,12 +79,13 @@ def test_a_lost_seed_is_counted_and_never_a_win():
     assert (dog.lost, dog.seeds, dog.loss, dog.spread, dog.verdict) == (1, 3, math.inf, None, "above")
 
 
-def test_a_long_run_keeps_what_won_at_the_normal_budget():
-    long = [outcome("adam", [4.0, 3.0, 2.0, 1.0], 1e-3, "cosine", seed, stretch=10) for seed in range(3)]
-    other = outcome("adam", [4.0, 3.0, 2.0, 0.1], 1e-2, "constant", stretch=10)  # better, but it did not win
-    adam = standing([*ADAM, *long, other], "adam", stretch=10)
-    assert (adam.lr, adam.schedule, adam.loss, adam.seeds) == (1e-3, "cosine", 1.0, 3)
-    assert standings(ADAM, stretch=10) == []
+def test_a_long_workload_stands_beside_adamw_and_has_cosine_alone():
+    last = {("adamw", 1e-3): 2.2, ("adamw", 3e-3): 2.0, ("adamw", 1e-2): 2.4, ("muon", 3e-2): 1.8, ("muon", 1e-2): 1.0}
+    runs = [outcome(name, [4.0, 3.0, loss], lr, "cosine", workload="char-gpt") for (name, lr), loss in last.items()]
+    adamw, muon = standings([*runs, outcome("dog", [4.0, 3.5, 3.0], workload="char-gpt")])[:2]
+    assert (adamw.optimiser, adamw.lr, adamw.rates, adamw.at_edge, adamw.ratio) == ("adamw", 3e-3, 3, False, 1.0)
+    assert (muon.optimiser, muon.lr, muon.at_edge, muon.ratio, muon.verdict) == ("muon", 1e-2, True, 0.5, "below")
+    assert muon.steps_share == pytest.approx(2.5 / 3)
 
 
 def test_without_adam_there_is_nothing_to_compare_with():

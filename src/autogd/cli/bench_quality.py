@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autogd.experiments.quality.grid import LONG_STRETCH, OURS, SEEDS, trial
+from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
+from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
+from autogd.experiments.quality.recipe import RIVALS
 from autogd.experiments.quality.recorder import Recorder
-from autogd.experiments.quality.records import COMMITTED, Records
-from autogd.experiments.quality.summary import OPTIMISERS, Standing, standings, tally
-from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.experiments.quality.records import COMMITTED, COMMITTED_LONG, Records
+from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Standing, standings, tally
+from autogd.experiments.quality.workloads import WORKLOADS
 from autogd.report.quality_figure import draw
-from autogd.report.quality_table import HEADS, markdown, row, verdicts
+from autogd.report.quality_table import HEADS, heads, markdown, row, verdicts
 from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
 
+LONG_DEFAULT = (OURS[0], *RIVALS)
 WIDTH = 132  # of the table where there is no terminal to ask
 
 
@@ -43,18 +46,20 @@ class Options:
 
     workloads: tuple[str, ...] = ()
     """which; all of them where none is named"""
-    optimisers: tuple[str, ...] = OPTIMISERS
-    """which: ours, and rivals"""
-    seeds: tuple[int, ...] = SEEDS
-    """of the weights and of the order of the samples; grids are searched with the first of the three"""
+    optimisers: tuple[str, ...] = ()
+    """which, of ours and of the rivals; all of them where none is named, or with --long ours and the tuned"""
+    seeds: tuple[int, ...] = ()
+    """of the weights and of the order of the samples: 0 1 2 where none is named, or 0 with --long; grids are searched
+    with 0"""
     data_dir: str | None = None
     """the folder with cifar-10-batches-py, fashion-mnist and tinyshakespeare.txt; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records, runs/quality if none is named; what the package's own records lack is run and added"""
+    """the folder of records, or one file if the name ends in .jsonl; runs/quality if none is named; what the package's
+    own records lack is run and added"""
     fresh: bool = False
     """leave the package's own records aside, so that all is run again; what --out has still counts"""
     long: bool = False
-    """three workloads at ten times the budget; tuned rivals keep what won at the normal one"""
+    """the long workloads, whose data do not run out; their records come with the repository"""
     report: bool = False
     """train nothing: the table of the package's own records, with those of --out over them if it is given"""
     figure: str | None = None
@@ -67,21 +72,35 @@ class Options:
 
 def run(options: Options) -> int:
     """Run what is not recorded, and print the table of what is."""
-    names = options.workloads or tuple(LONG if options.long else WORKLOADS)
-    _check("workloads", names, tuple(WORKLOADS))
-    _check("optimisers", options.optimisers, OPTIMISERS)
-    stretch = LONG_STRETCH if options.long else 1
+    known, rivals = (LONG, LONG_OPTIMISERS) if options.long else (WORKLOADS, OPTIMISERS)
+    options = replace(
+        options,
+        workloads=options.workloads or tuple(known),
+        optimisers=options.optimisers or (rivals if options.report or not options.long else LONG_DEFAULT),
+        seeds=options.seeds or (LONG_SEEDS if options.long else SEEDS),
+    )
+    _check("workloads", options.workloads, tuple(known))
+    _check("optimisers", options.optimisers, rivals)
     records = _records(options)
     if not options.report:
-        _train(options, names, stretch, records)
-    every = [each for name in names for each in standings(records.of(name), stretch)]
+        _train(options, records)
+    every = [each for name in options.workloads for each in standings(records.of(name))]
     shown = [each for each in every if each.optimiser in options.optimisers]
     if not shown:
-        raise ValueError(f"{records.folder}: there is no record of these yet; leave --report out to run them")
+        raise ValueError(f"{records.folder}: there is no record of these yet; {_way_out(options, records)}")
     if options.figure:
-        write_whole(Path(options.figure), draw(shown, stretch))
+        write_whole(Path(options.figure), draw(shown))
     _print(options, shown)
     return 0
+
+
+def _way_out(options: Options, records: Records) -> str:
+    if options.long and records.folder == COMMITTED_LONG and not COMMITTED_LONG.exists():
+        return (
+            "records of long runs come with the repository and not with the installed package: give this command in a "
+            "checkout, or name its records/quality-long.jsonl by --out, or leave --report out to run them"
+        )
+    return "leave --report out to run them"
 
 
 def _check(option: str, named: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -91,16 +110,21 @@ def _check(option: str, named: tuple[str, ...], known: tuple[str, ...]) -> None:
 
 
 def _records(options: Options) -> Records:
+    committed = _committed(options)
     if options.report and options.out is None and not options.fresh:
-        return Records(COMMITTED)
-    return Records(Path(options.out or "runs/quality"), below=None if options.fresh else Records(COMMITTED))
+        return committed
+    return Records(Path(options.out or "runs/quality"), below=None if options.fresh else committed)
 
 
-def _train(options: Options, names: tuple[str, ...], stretch: int, records: Records) -> None:
+def _committed(options: Options) -> Records:
+    return Records(COMMITTED_LONG if options.long else COMMITTED)
+
+
+def _train(options: Options, records: Records) -> None:
     with _progress(options, records) as (run, pairs, bar):
-        for workload in names:
+        for workload in options.workloads:
             for optimiser in options.optimisers:
-                for _ in trial(workload, optimiser, run, options.seeds, stretch):
+                for _ in trial(workload, optimiser, run, options.seeds):
                     pass
                 pairs.advance(bar)
 
@@ -117,15 +141,15 @@ def _progress(options: Options, records: Records) -> Iterator[tuple[Recorder, Pr
         console=console,
         transient=True,
     )
-    names = options.workloads or tuple(LONG if options.long else WORKLOADS)
-    whole = progress.add_task("workloads × optimisers", total=len(names) * len(options.optimisers))
+    total = len(options.workloads) * len(options.optimisers)
+    whole = progress.add_task("workloads × optimisers", total=total)
     steps = progress.add_task("steps", total=None)
 
     def watch(cell: Cell, step: int, total: int) -> None:
         progress.update(steps, description=_words(cell), completed=step, total=total)
 
     def done(outcome: Outcome) -> None:
-        known = Records(COMMITTED).find(outcome.cell)
+        known = _committed(options).find(outcome.cell)
         said = f" (recorded: {known.loss[-1]:.4f})" if known else ""
         line = f"{_words(outcome.cell)}: {outcome.loss[-1]:.4f}{said}, {outcome.seconds:.1f} s"
         progress.console.print(line, highlight=False, soft_wrap=True)
@@ -155,10 +179,10 @@ def _print(options: Options, shown: list[Standing]) -> None:
     if options.markdown:
         print(markdown(shown))
         return
-    table = Table(
-        box=SIMPLE_HEAD, title="validation loss at the end of the budget, beside Adam at the best of its grid"
-    )
-    for head in HEADS:
+    adam = "AdamW" if options.long else "Adam"
+    title = f"validation loss at the end of the budget, beside {adam} at the best of its grid"
+    table = Table(box=SIMPLE_HEAD, title=title)
+    for head in heads(shown):
         words = head.replace(" to ", " to\n")
         table.add_column(words, justify="left" if head in HEADS[:3] else "right", no_wrap=head == "optimiser")
     before = ""

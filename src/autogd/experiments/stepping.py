@@ -11,8 +11,16 @@ from autogd import baselines
 __all__ = ["take_step"]
 
 
-def take_step(model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[], Tensor]) -> float:
+def take_step(
+    model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[], Tensor], clip: float | None = None
+) -> float:
     """Step, and give the loss before it; infinite if the optimiser refused gradients that are not finite.
+
+    Args:
+        model: whose gradients are cleared first.
+        optimiser: any.
+        loss: of a batch.
+        clip: the largest norm of the gradients, if they are clipped.
 
     >>> model = nn.Linear(1, 1)
     >>> take_step(model, torch.optim.SGD(model.parameters()), lambda: model(torch.ones(1, 1)).sum() * 0 + 2)
@@ -25,6 +33,8 @@ def take_step(model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[
         value = loss()
         if torch.is_grad_enabled():
             value.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
         return value
 
     try:

@@ -104,7 +104,11 @@ class Atom:
     def held_at(self) -> float:
         """The Frobenius norm of all parts that Prescription 1 gives a hidden matrix; infinite for what is not one."""
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1
-        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts) if hidden and not self.free else math.inf
+        return (
+            self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts)
+            if hidden and not self.free
+            else math.inf
+        )
 
     def repeated(self, times: int) -> "Atom":
         """The atom of so many such tensors, stacked."""

@@ -10,6 +10,7 @@ from autogd.optim.sharded import local
 
 __all__ = ["exchanged"]
 
+
 @contextmanager
 def exchanged(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> Iterator[None]:
     """Inside, every parameter holds the other tensor's numbers; on the way out, exactly what it held before.

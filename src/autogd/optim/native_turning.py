@@ -110,7 +110,14 @@ class NativeTurning:
         return Norms(*(norms.to(plan.reach.dtype) for norms in each))
 
     def update(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+        self,
+        grads: list[Tensor],
+        sizes: Tensor,
+        factor: Tensor,
+        steps: Tensor,
+        keeps: Tensor,
+        share: Tensor,
+        plan: Plan,
     ) -> None:
         """Every tensor's new momentum, weights and average."""
         if self.found is None:

@@ -46,7 +46,14 @@ class Turning(Protocol):
         ...
 
     def update(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+        self,
+        grads: list[Tensor],
+        sizes: Tensor,
+        factor: Tensor,
+        steps: Tensor,
+        keeps: Tensor,
+        share: Tensor,
+        plan: Plan,
     ) -> None:
         """Every tensor's new momentum, weights and average.
 
@@ -94,7 +101,14 @@ class Bundled:
         return Norms(self.measure_gradients(grads, plan), momenta, weights)
 
     def update(
-        self, grads: list[Tensor], sizes: Tensor, factor: Tensor, steps: Tensor, keeps: Tensor, share: Tensor, plan: Plan
+        self,
+        grads: list[Tensor],
+        sizes: Tensor,
+        factor: Tensor,
+        steps: Tensor,
+        keeps: Tensor,
+        share: Tensor,
+        plan: Plan,
     ) -> None:
         """Every tensor's new momentum, weights and average."""
         sizes_each = sizes.split([bundle.atom.parts for bundle in self.bundles])

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from autogd.experiments.quality.grid import LONG_STRETCH, SEEDS
+from autogd.experiments.quality.grid import SEEDS
+from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import POINTS
-from autogd.experiments.quality.summary import FEWEST, Standing, tally
-from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.experiments.quality.summary import Standing, fewest, tally
+from autogd.experiments.quality.workloads import WORKLOADS
 from autogd.report.markdown import grid
 
-__all__ = ["HEADS", "markdown", "row", "verdicts", "workloads"]
+__all__ = ["HEADS", "heads", "markdown", "row", "verdicts", "workloads"]
 
 HEADS = (
     "workload",
@@ -21,6 +22,16 @@ HEADS = (
     "time to Adam's loss",
     "beside Adam",
 )
+
+
+def heads(every: Sequence[Standing]) -> tuple[str, ...]:
+    """The heads of a table, which name AdamW where that is what the others stand beside.
+
+    >>> heads([Standing("char-gpt", "adamw", 0.1, "cosine", 3, False, 1, 0, 1.5, None, 0.5, 9.0)])[4]
+    "÷ AdamW's"
+    """
+    long = any(standing.workload in LONG for standing in every)
+    return tuple(head.replace("Adam", "AdamW") for head in HEADS) if long else HEADS
 
 
 def row(standing: Standing, first: bool = True) -> tuple[str, ...]:
@@ -68,35 +79,31 @@ def markdown(every: Sequence[Standing]) -> str:
     """
     before = ["", *(standing.workload for standing in every)]
     rows = [row(standing, standing.workload != last) for standing, last in zip(every, before, strict=False)]
-    return "\n".join([*grid(HEADS, rows), "", *(f"- {line}" for line in verdicts(every))]).rstrip()
+    return "\n".join([*grid(heads(every), rows), "", *(f"- {line}" for line in verdicts(every))]).rstrip()
 
 
-def workloads() -> str:
-    """The suite as Markdown.
+def workloads(long: bool = False) -> str:
+    """The suite, or the long workloads, as Markdown.
 
     >>> workloads().splitlines()[2]
-    '| `fcn-8` | FCN, depth 8, width 128; square loss | cifar10 | 128 | 500 | 5,000 |'
+    '| `fcn-8` | FCN, depth 8, width 128; square loss | cifar10 | 128 | 500 |'
     """
-    heads = ("workload", "what is trained", "data", "batch", "steps", "steps with `--long`")
     rows = [
-        (
-            f"`{name}`",
-            each.content,
-            each.data,
-            str(each.batch),
-            f"{each.steps:,}",
-            f"{LONG_STRETCH * each.steps:,}" if name in LONG else "",
-        )
-        for name, each in WORKLOADS.items()
+        (f"`{name}`", each.content, each.data, str(each.batch), f"{each.steps:,}")
+        for name, each in (LONG if long else WORKLOADS).items()
     ]
-    return "\n".join(grid(heads, rows))
+    return "\n".join(grid(("workload", "what is trained", "data", "batch", "steps"), rows))
 
 
 def _setting(standing: Standing) -> str:
     if standing.lr is None:
         return ""
     words = f"{standing.lr:g}, {standing.schedule}"
-    return words + (" (at an edge)" if standing.at_edge else " (unfinished)" if standing.rates < FEWEST else "")
+    if standing.rates == 1 and standing.workload in LONG:
+        return words + " (no grid)"
+    if standing.at_edge:
+        return words + " (at an edge)"
+    return words + (" (unfinished)" if standing.rates < fewest(standing.workload) else "")
 
 
 def _loss(standing: Standing) -> str:

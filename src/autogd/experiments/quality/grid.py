@@ -1,15 +1,34 @@
-"""Tuned rivals and untuned ones: which cells there are, and the search for the best learning rate."""
+"""Tuned rivals and untuned ones: which cells there are, and the search for the best learning rate.
+
+The suite's grids are half decades, with a constant and with a cosine schedule; a long workload names its own rates.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import get_args
 
+from autogd.experiments.quality.long import EVERY
 from autogd.experiments.quality.race import Cell, Outcome, Schedule
+from autogd.experiments.quality.recipe import RIVALS
 
-__all__ = ["LONG_STRETCH", "OURS", "SEEDS", "TUNED", "UNTUNED", "Run", "best", "rate", "search", "seeded", "trial"]
+__all__ = [
+    "LONG_SEEDS",
+    "OURS",
+    "SEEDS",
+    "TUNED",
+    "UNTUNED",
+    "Run",
+    "best",
+    "is_tuned",
+    "rate",
+    "search",
+    "searched",
+    "seeded",
+    "trial",
+]
 
 SEEDS = (0, 1, 2)
-LONG_STRETCH = 10  # times the budget, for `--long`
+LONG_SEEDS = (0,)  # unless more are asked for
 OURS = ("agd-stochastic", "agd-averaged", "agd")
 """What is judged: our rule for minibatches, the cheap one, and the paper's algorithm. Nothing to set."""
 # learning rates 10^(k/2): where a search starts; it goes on until the best is not at an edge
@@ -69,23 +88,51 @@ def seeded(cell: Cell, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outco
         yield run(replace(cell, seed=seed))
 
 
-def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS, stretch: int = 1) -> Iterator[Outcome]:
+def is_tuned(workload: str, optimiser: str) -> bool:
+    """Whether a workload searches an optimiser's learning rate.
+
+    >>> is_tuned("gpt", "adam"), is_tuned("gpt", "dog"), is_tuned("char-gpt", "sgd")
+    (True, False, False)
+    """
+    rates = EVERY[workload].rates
+    return optimiser in TUNED if rates is None else optimiser in rates
+
+
+def searched(workload: str, optimiser: str, run: Run) -> Iterator[Outcome]:
+    """All grids that a workload has for a tuned optimiser.
+
+    >>> def fake(cell):
+    ...     return Outcome(cell, 1, [cell.lr], [0.0], [0.0], [0.0], 0.0)
+    >>> [outcome.cell.lr for outcome in searched("char-gpt", "muon-original", fake)]
+    [0.02]
+    """
+    rates = EVERY[workload].rates
+    if rates is None:
+        for schedule in get_args(Schedule):
+            yield from search(workload, optimiser, schedule, run)
+        return
+    for lr in rates[optimiser]:
+        yield run(Cell(workload, optimiser, lr, "cosine", SEEDS[0]))
+
+
+def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outcome]:
     """Everything that one optimiser runs on one workload: its grid, where it is tuned, then every seed.
 
-    A grid is always searched at the normal budget; `stretch` is for what comes after.
+    A rival that is tuned elsewhere, but has no rates on a long workload, does not run there.
 
     >>> def fake(cell):
     ...     return Outcome(cell, 1, [abs(cell.lr - 1e-3)], [0.0], [0.0], [0.0], 0.0)
-    >>> last = [*trial("gpt", "adam", fake, stretch=10)][-1].cell
-    >>> last.lr, last.schedule, last.seed, last.stretch
-    (0.001, 'constant', 2, 10)
+    >>> last = [*trial("gpt", "adam", fake)][-1].cell
+    >>> last.lr, last.schedule, last.seed
+    (0.001, 'constant', 2)
     """
     cell = Cell(workload, optimiser)
-    if optimiser in TUNED:
+    if is_tuned(workload, optimiser):
         grid: list[Outcome] = []
-        for schedule in get_args(Schedule):
-            for outcome in search(workload, optimiser, schedule, run):
-                grid.append(outcome)
-                yield outcome
+        for outcome in searched(workload, optimiser, run):
+            grid.append(outcome)
+            yield outcome
         cell = best(grid).cell
-    yield from seeded(replace(cell, stretch=stretch), run, seeds)
+    elif optimiser in (*TUNED, *RIVALS):
+        return
+    yield from seeded(cell, run, seeds)

@@ -1,11 +1,13 @@
 """Networks of the benchmark that `autogd.models` does not have: plain stacks and torch's own layers."""
 
+import math
 from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
-__all__ = ["LSTM", "PlainCNN", "ViT", "autoencoder", "mlp"]
+__all__ = ["LSTM", "PlainCNN", "TiedBlock", "TiedGPT", "ViT", "autoencoder", "mlp"]
 
 
 def mlp(*sizes: int) -> nn.Sequential:
@@ -90,3 +92,55 @@ class LSTM(nn.Module):
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         """One vector of logits for every position."""
         return self.head(self.cell(self.tokens(codes))[0])
+
+
+class TiedBlock(nn.Module):
+    """Attention, with query, key and value in one matrix, and a two-layer network, each added to its input.
+
+    >>> TiedBlock(width=8, heads=2)(torch.randn(1, 5, 8)).shape
+    torch.Size([1, 5, 8])
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what attention and the two layers make of the input."""
+        parts = self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = parts.unbind()
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.down(gelu(self.up(self.norm2(x))))
+
+
+class TiedGPT(nn.Module):
+    """A small GPT as a public recipe has it: no biases, the table tied to the readout, weights of deviation 0.02.
+
+    >>> TiedGPT(vocabulary=9, width=8, layers=1, heads=2)(torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 5, 9])
+    """
+
+    def __init__(self, vocabulary: int, width: int = 128, layers: int = 4, heads: int = 4, context: int = 64) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(TiedBlock(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width, bias=False), nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.token.weight
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+        for block in self.blocks:
+            assert isinstance(block, TiedBlock)
+            for layer in (block.out, block.down):  # what is added to the stream
+                nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * layers))
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        """One vector of logits for every position."""
+        x = self.token(codes) + self.position(torch.arange(codes.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))

@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -13,8 +13,10 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from autogd import baselines
+from autogd.experiments.quality.long import EVERY
+from autogd.experiments.quality.recipe import RIVALS, Recipe
 from autogd.experiments.quality.sources import SOURCES, Batch, Source
-from autogd.experiments.quality.workloads import WORKLOADS, Workload
+from autogd.experiments.quality.workloads import Workload
 from autogd.experiments.stepping import take_step
 from autogd.geometry.initialise import initialise_
 from autogd.training import seeds
@@ -22,6 +24,7 @@ from autogd.training import seeds
 __all__ = ["POINTS", "Cell", "Outcome", "race"]
 
 POINTS = 10  # how often a run is judged
+PIECE = 200  # samples that are judged at a time: larger tensors are slower
 BEFORE = 300  # steps on the data that come first, where there are such
 Schedule = Literal["constant", "cosine"]
 
@@ -35,7 +38,6 @@ class Cell:
     lr: float | None = None
     schedule: Schedule = "constant"
     seed: int = 0
-    stretch: int = 1  # times the budget
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Outcome:
         train: means over the steps since the last point.
         rate: the optimiser's learning rate there.
         seconds: of the processor, for all training steps; judging is left out.
+        data: a hash of the data, where no archive fixes them.
     """
 
     cell: Cell
@@ -57,6 +60,7 @@ class Outcome:
     train: list[float]
     rate: list[float]
     seconds: float
+    data: str = ""
 
 
 def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], None] | None = None) -> Outcome:
@@ -66,23 +70,28 @@ def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], No
     >>> bool(outcome.loss[-1] < outcome.loss[0])
     True
     """
-    workload = WORKLOADS[cell.workload]
+    workload = EVERY[cell.workload]
     source = SOURCES[workload.data](data_dir)
     model = _start(cell, workload, data_dir)
-    optimiser = baselines.build(cell.optimiser, model, cell.lr)
-    steps = workload.steps * cell.stretch
+    recipe = workload.recipe if cell.optimiser in RIVALS else None
+    optimiser = (recipe or baselines).build(cell.optimiser, model, cell.lr)
+    steps = workload.steps
     base = [group["lr"] for group in optimiser.param_groups]
     loss, accuracy, train, rate = [], [], [], []
     seconds, since = 0.0, []
     draws = seeds.generator(cell.seed, cell.workload, "order")
+    if workload.own_start:
+        draws.manual_seed(cell.seed)
+    samples = _samples(source, workload, draws)
     model.train()
     for step in range(steps):
-        batch = source.batch(torch.randint(source.samples, (workload.batch,), generator=draws))
+        batch = source.drawn(next(samples), draws)
         if cell.schedule == "cosine":
+            share = recipe.share(step, steps) if recipe else (1 + math.cos(math.pi * step / steps)) / 2
             for group, start in zip(optimiser.param_groups, base, strict=True):
-                group["lr"] = start * (1 + math.cos(math.pi * step / steps)) / 2
+                group["lr"] = start * share
         begin = time.process_time()
-        value = _step(model, optimiser, workload, batch)
+        value = _step(model, optimiser, workload, batch, recipe)
         seconds += time.process_time() - begin
         since.append(value)
         if not math.isfinite(value):
@@ -104,7 +113,7 @@ def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], No
         values.extend([math.inf] * lost)
     for values in (accuracy, rate):
         values.extend([math.nan] * lost)
-    return Outcome(cell, steps, loss, accuracy, train, rate, seconds)
+    return Outcome(cell, steps, loss, accuracy, train, rate, seconds, source.digest)
 
 
 def _start(cell: Cell, workload: Workload, data_dir: str | None) -> nn.Module:
@@ -112,15 +121,17 @@ def _start(cell: Cell, workload: Workload, data_dir: str | None) -> nn.Module:
         model = copy.deepcopy(_before(cell.workload, data_dir, cell.seed))
     else:
         seeds.plant(torch.device("cpu"), cell.seed, cell.workload, "start")
+        if workload.own_start:
+            torch.default_generator.manual_seed(cell.seed)
         model = workload.model()
-        if baselines.entry(cell.optimiser).start == "dimensional":
+        if not workload.own_start and baselines.entry(cell.optimiser).start == "dimensional":
             initialise_(model)
     return model
 
 
 @lru_cache(maxsize=1)
 def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
-    workload = WORKLOADS[name]
+    workload = EVERY[name]
     seeds.plant(torch.device("cpu"), seed, name, "start")
     model = workload.model()
     assert workload.before
@@ -136,17 +147,33 @@ def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
     return model
 
 
-def _step(model: nn.Module, optimiser: baselines.Optimiser, workload: Workload, batch: Batch) -> float:
-    return take_step(model, optimiser, lambda: workload.loss(model(batch[0]), batch[1]))
+def _samples(source: Source, workload: Workload, draws: torch.Generator) -> Iterator[Tensor]:
+    """Which samples each batch has; a pass leaves out what does not fill a batch."""
+    while True:
+        if workload.passes:
+            order = torch.randperm(source.samples, generator=draws)
+            yield from order[: len(order) - len(order) % workload.batch].split(workload.batch)
+        else:
+            yield torch.randint(source.samples, (workload.batch,), generator=draws)
+
+
+def _step(
+    model: nn.Module, optimiser: baselines.Optimiser, workload: Workload, batch: Batch, recipe: Recipe | None = None
+) -> float:
+    return take_step(
+        model, optimiser, lambda: workload.loss(model(batch[0]), batch[1]), recipe.clip if recipe else None
+    )
 
 
 def _judge(model: nn.Module, workload: Workload, held_out: Batch) -> tuple[float, float]:
     model.eval()
+    loss, hits = 0.0, 0.0
     with torch.no_grad():
-        output = model(held_out[0])
-        loss = float(workload.loss(output, held_out[1]))
-        labelled = not held_out[1].is_floating_point()
-        hits = float((output.argmax(-1) == held_out[1]).float().mean()) if labelled else math.nan
+        for inputs, targets in zip(*(part.split(PIECE) for part in held_out), strict=True):
+            output, weight = model(inputs), len(inputs) / len(held_out[0])
+            loss += weight * float(workload.loss(output, targets))
+            labelled = not targets.is_floating_point()
+            hits += weight * float((output.argmax(-1) == targets).float().mean()) if labelled else math.nan
     model.train()
     return loss if math.isfinite(loss) else math.inf, hits
 
@@ -156,4 +183,4 @@ def _renew_statistics(model: nn.Module, source: Source, workload: Workload, seed
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         draws = torch.Generator().manual_seed(seed)
         indices = [torch.randint(source.samples, (workload.batch,), generator=draws) for _ in range(10)]
-        update_bn((source.batch(index)[0] for index in indices), model)
+        update_bn((source.drawn(index, draws)[0] for index in indices), model)

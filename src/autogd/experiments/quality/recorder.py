@@ -1,12 +1,14 @@
 """Run what is not recorded yet, and record it at once."""
 
+import platform
 from collections.abc import Callable
 
 import torch
 
+from autogd.experiments.quality.long import EVERY
 from autogd.experiments.quality.race import Cell, Outcome, race
 from autogd.experiments.quality.records import Records
-from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.quality.sources import SOURCES
 
 __all__ = ["Recorder"]
 
@@ -42,10 +44,11 @@ class Recorder:
     def __call__(self, cell: Cell) -> Outcome:
         """The outcome of a cell."""
         found = self.records.find(cell)
-        if found and found.steps == WORKLOADS[cell.workload].steps * cell.stretch:  # an old budget does not count
+        if found and found.steps == EVERY[cell.workload].steps:  # an old budget does not count
             return found
+        self._check_data(cell)
         if self.watch:
-            self.watch(cell, 0, WORKLOADS[cell.workload].steps * cell.stretch)
+            self.watch(cell, 0, EVERY[cell.workload].steps)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # processor seconds then are those of the work, not of threads that wait
         try:
@@ -56,6 +59,18 @@ class Recorder:
         if self.done:
             self.done(outcome)
         return outcome
+
+    def _check_data(self, cell: Cell) -> None:
+        recorded = {outcome.data for outcome in self.records.of(cell.workload) if outcome.data}
+        if not recorded:
+            return
+        here = SOURCES[EVERY[cell.workload].data](self.data_dir).digest
+        if recorded != {here}:
+            raise ValueError(
+                f"{cell.workload}: the records are of other data: they say {', '.join(sorted(recorded))}, this machine "
+                f"has {here} ({EVERY[cell.workload].data}; Python {platform.python_version()}). Run it with the Python "
+                "that they were made with, or all of it again with --fresh and a new --out"
+            )
 
     def _step(self, cell: Cell) -> Callable[[int, int], None]:
         def told(step: int, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes as files: one for each workload, a line for each run."""
+"""Outcomes as files, a line for each run: a folder with one for each workload, or one for all of them."""
 
 import json
 import math
@@ -9,17 +9,19 @@ from typing import Any, Self
 
 from autogd.experiments.quality.race import Cell, Outcome
 
-__all__ = ["COMMITTED", "Records"]
+__all__ = ["COMMITTED", "COMMITTED_LONG", "Records"]
 
 COMMITTED = Path(__file__).parent / "records"
 """The runs that come with the package."""
+COMMITTED_LONG = Path(__file__).parents[4] / "records" / "quality-long.jsonl"
+"""The long runs, which come with the repository and not with the package."""
 
 
 class Records:
-    """What has been run, in a folder.
+    """What has been run.
 
     Args:
-        folder: where outcomes are read from and added to.
+        folder: where outcomes are read from and added to; a name that ends in .jsonl is one file for all workloads.
         below: records that count where the folder has no outcome of a cell; they are never written to.
 
     >>> import tempfile
@@ -48,21 +50,24 @@ class Records:
 
     def add(self, outcome: Outcome) -> None:
         """Record an outcome; one of the same cell gives way."""
-        kept = [other for other in self._own(outcome.cell.workload) if other.cell != outcome.cell]
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(outcome.cell.workload)
+        kept = [other for other in _lines(path) if other.cell != outcome.cell]
+        path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
         fresh.write_text("".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
         fresh.replace(path)  # a run that is stopped here leaves the old file whole
 
     def _own(self, workload: str) -> Iterator[Outcome]:
-        path = self._path(workload)
-        if path.exists():
-            for line in path.read_text().splitlines():
-                yield _read(json.loads(line))
+        return (outcome for outcome in _lines(self._path(workload)) if outcome.cell.workload == workload)
 
     def _path(self, workload: str) -> Path:
-        return self.folder / f"{workload}.jsonl"
+        return self.folder if self.folder.suffix == ".jsonl" else self.folder / f"{workload}.jsonl"
+
+
+def _lines(path: Path) -> Iterator[Outcome]:
+    if path.exists():
+        for line in path.read_text().splitlines():
+            yield _read(json.loads(line))
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
@@ -70,11 +75,13 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     cell = fields.pop("cell")
     for name in ("loss", "accuracy", "train", "rate"):
         fields[name] = [float(f"{value:.5g}") if math.isfinite(value) else None for value in fields[name]]
-    return {**cell, **fields, "seconds": round(outcome.seconds, 2)}
+    plain = {**cell, **fields, "seconds": round(outcome.seconds, 2)}
+    return plain if outcome.data else {name: value for name, value in plain.items() if name != "data"}
 
 
 def _read(fields: dict[str, Any]) -> Outcome:
-    cell = Cell(**{name: fields.pop(name) for name in ("workload", "optimiser", "lr", "schedule", "seed", "stretch")})
+    cell = Cell(**{name: fields.pop(name) for name in ("workload", "optimiser", "lr", "schedule", "seed")})
+    fields.pop("stretch", None)  # older records have it: always 1
     for name, missing in (("loss", math.inf), ("train", math.inf), ("accuracy", math.nan), ("rate", math.nan)):
         fields[name] = [missing if value is None else value for value in fields[name]]
     return Outcome(cell, **fields)

@@ -20,11 +20,25 @@ HELD_OUT = 1000  # validation samples, from the test set
 
 @dataclass(frozen=True)
 class Source:
-    """Samples to train on, by their indices, and a validation set."""
+    """Samples to train on, by their indices, and a validation set.
+
+    Args:
+        batch: the samples at some indices.
+        samples: how many there are.
+        held_out: the validation set.
+        vary: the same as `batch`, with random changes; None where there are none.
+        digest: a hash of data that no archive fixes; empty otherwise.
+    """
 
     batch: Callable[[Tensor], Batch]
     samples: int
     held_out: Batch
+    vary: Callable[[Tensor, torch.Generator], Batch] | None = None
+    digest: str = ""
+
+    def drawn(self, indices: Tensor, draws: torch.Generator) -> Batch:
+        """A batch to train on."""
+        return self.vary(indices, draws) if self.vary else self.batch(indices)
 
 
 def _images(name: str, data_dir: str | None, held_out: int = HELD_OUT) -> Source:

@@ -1,4 +1,4 @@
-"""What the records say: where every optimiser stands on every workload, beside tuned Adam."""
+"""What the records say: where every optimiser stands on every workload, beside tuned Adam, or AdamW on long ones."""
 
 import math
 import statistics
@@ -7,15 +7,32 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
-from autogd.experiments.quality.grid import OURS, SEEDS, TUNED, UNTUNED, best
+from autogd.experiments.quality.grid import OURS, SEEDS, TUNED, UNTUNED, best, is_tuned
+from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome, Schedule
+from autogd.experiments.quality.recipe import RIVALS
 
-__all__ = ["FEWEST", "OPTIMISERS", "Standing", "Tally", "Verdict", "compare", "share_to_reach", "standings", "tally"]
+__all__ = [
+    "EVERYONE",
+    "LONG_OPTIMISERS",
+    "OPTIMISERS",
+    "Standing",
+    "Tally",
+    "Verdict",
+    "compare",
+    "fewest",
+    "share_to_reach",
+    "standings",
+    "tally",
+]
 
 OPTIMISERS = (*OURS, *TUNED, *UNTUNED)
 """In the order of the table."""
-FEWEST = 5  # learning rates that a finished grid has tried, for each schedule
-REFERENCE = "adam"
+LONG_OPTIMISERS = (*OURS, *RIVALS, *UNTUNED)
+"""The same, on long workloads."""
+REFERENCES = ("adam", "adamw")
+EVERYONE = tuple(dict.fromkeys((*OURS, *REFERENCES, *TUNED, *RIVALS, *UNTUNED)))
+"""Both together, in the order of the table."""
 Verdict = Literal["below", "within spread", "above"]
 
 
@@ -60,7 +77,8 @@ class Standing:
     @property
     def settled(self) -> bool:
         """Whether every seed is there and, for a tuned optimiser, the grid is finished."""
-        return self.seeds >= len(SEEDS) and not self.at_edge and (self.lr is None or self.rates >= FEWEST)
+        grid = self.lr is None or (self.rates >= fewest(self.workload) and not self.at_edge)
+        return grid and self.seeds >= len(SEEDS)
 
 
 @dataclass(frozen=True)
@@ -74,7 +92,16 @@ class Tally:
     above: int
 
 
-def standings(outcomes: Iterable[Outcome], stretch: int = 1) -> list[Standing]:
+def fewest(workload: str) -> int:
+    """Learning rates that a finished grid has tried, for each schedule.
+
+    >>> fewest("gpt"), fewest("char-gpt")
+    (5, 3)
+    """
+    return 3 if workload in LONG else 5
+
+
+def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
     """Where the optimisers stand on the one workload that the outcomes are of.
 
     >>> def run(optimiser, lr, losses):
@@ -86,19 +113,21 @@ def standings(outcomes: Iterable[Outcome], stretch: int = 1) -> list[Standing]:
     every = list(outcomes)
     kept: dict[str, list[Outcome]] = {}
     found: dict[str, Standing] = {}
-    for optimiser in OPTIMISERS:
+    for optimiser in EVERYONE:
         mine = [outcome for outcome in every if outcome.cell.optimiser == optimiser]
-        grid = [outcome for outcome in mine if outcome.cell.seed == SEEDS[0] and outcome.cell.stretch == 1]
-        if optimiser in TUNED and not grid:
+        grid = [outcome for outcome in mine if outcome.cell.seed == SEEDS[0]]
+        tuned = bool(mine) and is_tuned(mine[0].cell.workload, optimiser)
+        if tuned and not grid:
             continue
-        cell = best(grid).cell if optimiser in TUNED else None
-        runs = [outcome for outcome in mine if _same_setting(outcome.cell, cell, stretch)]
+        cell = best(grid).cell if tuned else None
+        runs = [outcome for outcome in mine if cell is None or replace(cell, seed=outcome.cell.seed) == outcome.cell]
         if runs:
             kept[optimiser] = runs
             found[optimiser] = _alone(runs, [outcome.cell for outcome in grid], cell)
-    if REFERENCE not in found:
+    adam = next((found[name] for name in REFERENCES if name in found), None)
+    if adam is None:
         return list(found.values())
-    return [_beside(standing, found[REFERENCE], kept[standing.optimiser]) for standing in found.values()]
+    return [_beside(standing, adam, kept[standing.optimiser]) for standing in found.values()]
 
 
 def share_to_reach(curve: Sequence[float], target: float) -> float | None:
@@ -146,7 +175,7 @@ def tally(every: Iterable[Standing], optimiser: str = OURS[0]) -> list[Tally]:
     """
     table = {(standing.workload, standing.optimiser): standing for standing in every}
     rows = []
-    for rival in OPTIMISERS:
+    for rival in EVERYONE:
         pairs = [
             (table[workload, optimiser], standing)
             for (workload, name), standing in table.items()
@@ -159,16 +188,13 @@ def tally(every: Iterable[Standing], optimiser: str = OURS[0]) -> list[Tally]:
     return rows
 
 
-def _same_setting(cell: Cell, winner: Cell | None, stretch: int) -> bool:
-    return cell.stretch == stretch and (winner is None or replace(winner, seed=cell.seed, stretch=stretch) == cell)
-
-
 def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standing:
     last = [outcome.loss[-1] for outcome in runs]
     hits = [outcome.accuracy[-1] for outcome in runs]
     lost = sum(map(math.isinf, last))
-    rates: dict[str, set[float]] = {schedule: set() for schedule in get_args(Schedule)}
-    for cell in grid:
+    schedules = ("cosine",) if runs[0].cell.workload in LONG else get_args(Schedule)
+    rates: dict[str, set[float]] = {schedule: set() for schedule in schedules}
+    for cell in grid if winner else ():
         rates[cell.schedule].add(cell.lr or 0.0)
     beside = rates[winner.schedule] if winner else set()
     return Standing(

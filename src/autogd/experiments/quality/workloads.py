@@ -4,18 +4,19 @@ Small sets get budgets that end before tuned Adam begins to overfit: what is jud
 To add one, add a line to `WORKLOADS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from autogd.experiments.quality.nets import LSTM, PlainCNN, ViT, autoencoder, mlp
+from autogd.experiments.quality.recipe import Recipe
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN, GPT
 from autogd.models.resnet import ResNet
 
-__all__ = ["LONG", "WORKLOADS", "Workload", "entropy"]
+__all__ = ["WORKLOADS", "Workload", "entropy"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Workload:
         batch: samples in a batch.
         steps: the budget.
         before: data that the network is trained on first, by Adam, before its head is drawn anew.
+        passes: whether samples are drawn without replacement, one pass over them after another.
+        own_start: whether every optimiser starts from the weights that the network makes, and the seed alone, without
+            the workload's name, starts the random numbers: what a public recipe does.
+        recipe: how tuned rivals are run; None for a learning rate and a schedule alone.
+        rates: the learning rates that tuned rivals are searched over, with cosine; None for the usual grids.
 
     >>> WORKLOADS["fcn-8"].batch
     128
@@ -42,6 +48,10 @@ class Workload:
     batch: int
     steps: int
     before: str | None = None
+    passes: bool = False
+    own_start: bool = False
+    recipe: Recipe | None = None
+    rates: Mapping[str, tuple[float, ...]] | None = None
 
 
 def _square(output: Tensor, labels: Tensor) -> Tensor:
@@ -49,11 +59,11 @@ def _square(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy of logits, of whatever shape, whose last dimension counts the classes.
+    """Cross-entropy, of one label a sample or of many.
 
     >>> import torch
-    >>> entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long))
-    tensor(1.3863)
+    >>> entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)).item()
+    1.3862943649291992
     """
     return cross_entropy(output.flatten(0, -2), labels.flatten())
 
@@ -125,6 +135,3 @@ WORKLOADS: dict[str, Workload] = {
     ),
 }
 """The suite, by name."""
-
-LONG = ("fcn-8", "resnet", "gpt")
-"""The workloads that `--long` takes at ten times the budget."""
