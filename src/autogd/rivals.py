@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 __all__ = [
@@ -82,7 +82,7 @@ def prodigy(model: nn.Module, lr: float | None) -> Any:
 def prodigy_plus(model: nn.Module, lr: float | None) -> Any:
     """Prodigy with schedule-free averaging, and a second moment that is factored."""
     # all parameters are one group: the default of splitting d by groups would be taken back, with a printed line
-    kind = package("prodigyplus").ProdigyPlusScheduleFree
+    kind = _resumable(package("prodigyplus").ProdigyPlusScheduleFree)
     return _training(kind(model.parameters(), split_groups=False, **_rate(lr)))
 
 
@@ -93,21 +93,19 @@ def dadaptation(model: nn.Module, lr: float | None) -> Any:
 
 def soap(model: nn.Module, lr: float | None) -> Any:
     """SOAP, of heavyball."""
-    return _heavyball().SOAP(model.parameters(), **_rate(lr))
+    return _resumable(_heavyball().SOAP)(model.parameters(), **_rate(lr))
 
 
 def psgd(model: nn.Module, lr: float | None) -> Any:
     """PSGD with Kronecker factors, of heavyball."""
     module = _heavyball()
-    kind = module.PSGDKron
-    step: Callable[..., Any] = kind.step
 
-    class PSGDKron(kind):  # type: ignore[misc, valid-type]
+    class PSGDKron(_resumable(module.PSGDKron)):  # type: ignore[misc]
         """Takes the start that heavyball's error asks for if the first gradient vanishes, as its own benchmark does."""
 
         def step(self, closure: Callable[[], Any] | None = None) -> Any:
             try:
-                return step(self, closure)
+                return super().step(closure)
             except module.utils.PrecondInitError:
                 if closure is None:  # the gradients are gone
                     raise
@@ -115,7 +113,7 @@ def psgd(model: nn.Module, lr: float | None) -> Any:
                     group["precond_init_scale"] = 0.1
                 self.state.clear()
                 with warnings.catch_warnings(action="ignore"):
-                    return step(self, closure)
+                    return super().step(closure)
 
     return PSGDKron(model.parameters(), **_rate(lr))
 
@@ -127,17 +125,16 @@ def scion(model: nn.Module, lr: float | None) -> Any:
     """
     kind = package("pytorch_optimizer").SCION
     oracles = importlib.import_module(kind.__module__)
-    step: Callable[..., Any] = kind.step
 
     class Scion(kind):  # type: ignore[misc, valid-type]
         """Orthogonalises in float32 on the CPU: bfloat16 is many times slower there."""
 
         def step(self, closure: Callable[[], Any] | None = None) -> Any:
             if self.param_groups[0]["params"][0].device.type != "cpu":
-                return step(self, closure)
+                return super().step(closure)
             name = "zero_power_via_newton_schulz_5"
             with mock.patch.object(oracles, name, partial(getattr(oracles, name), dtype=torch.float32)):
-                return step(self, closure)
+                return super().step(closure)
 
     return Scion(model.parameters(), **_rate(lr))
 
@@ -188,7 +185,46 @@ def _heavyball() -> Any:
     module = package("heavyball")
     # heavyball compiles its kernels with torch.compile, for minutes: here they run as plain torch, the same arithmetic
     module.utils.compile_mode = None
+    # it warns of schedules, which are asked for here, and of a default that it advises to replace
+    warnings.filterwarnings("ignore", message="Learning rate changed between steps")
+    warnings.filterwarnings("ignore", message="The computed precond_init_scale")
     return module
+
+
+def _resumable(kind: Any) -> Any:
+    """The class with a state of tensors and plain values, which loads in the precisions that it was saved in."""
+
+    class Resumable(kind):  # type: ignore[misc]
+        def state_dict(self) -> dict[str, Any]:
+            saved = _plain(super().state_dict())
+            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled; the constructor has made the same
+            return saved
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            # torch would cast the state to the parameters' precision
+            super().load_state_dict({**state_dict, "state": {}})
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+            for index, state in state_dict["state"].items():
+                self.state[parameters[index]] = _loaded(state, parameters[index].device)
+
+    Resumable.__name__ = Resumable.__qualname__ = kind.__name__
+    return Resumable
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, set):
+        return {"set": sorted(tree)}
+    if isinstance(tree, dict):
+        return {key: _plain(value) for key, value in tree.items()}
+    return tree
+
+
+def _loaded(tree: Any, device: torch.device) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.to(device, copy=True)
+    if isinstance(tree, dict):
+        return set(tree["set"]) if tree.keys() == {"set"} else {k: _loaded(v, device) for k, v in tree.items()}
+    return type(tree)(_loaded(value, device) for value in tree) if isinstance(tree, list | tuple) else tree
 
 
 def _training(optimiser: Any) -> Any:
