@@ -12,8 +12,8 @@ import autogd
 SOURCE = Path(autogd.__file__).parent
 # a room imports from itself and from those to its left
 ROOMS = [
-    "losses", "geometry", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "baselines",
-    "training", "experiments", "report", "cli",
+    "losses", "geometry", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "rivals",
+    "baselines", "training", "experiments", "report", "cli",
 ]  # fmt: skip
 # the two doors: `import autogd` gathers the public names, `python -m autogd` starts the command
 DOORS = {"__init__", "__main__"}

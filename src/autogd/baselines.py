@@ -1,9 +1,8 @@
 """Every optimiser by name: AGD and its rivals, with the paper's learning-rate grid.
 
-Rivals that live in packages of their own come with the extra `bench`. To add one, add a line to `OPTIMISERS`.
+Rivals that live in packages of their own are built in `autogd.rivals`. To add one, add a line to `OPTIMISERS`.
 """
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd import rivals
 from autogd.geometry.roles import read_roles
 from autogd.optim import AGD, AveragedAGD, StochasticAGD
 
@@ -174,52 +174,8 @@ def _full_precision_on_the_cpu(parameter: Tensor) -> Iterator[None]:
         yield
 
 
-class _DoG:
-    """DoG with the iterate averaging that its authors call crucial, from their package."""
-
-    def __init__(self, model: nn.Module, lr: float | None) -> None:
-        package = _package("dog", "dog-optimizer")
-        normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
-        # the authors' values, without and with batch norm
-        self._inner: Optimizer = package.DoG(model.parameters(), reps_rel=1e-4 if normed else 1e-6, lr=lr or 1.0)
-        self._average = package.PolynomialDecayAverager(model)
-        self._model = model
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        return self._inner.param_groups
-
-    def step(self, closure: Callable[[], Any]) -> Any:
-        loss = self._inner.step(closure)
-        self._average.step()
-        return loss
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        trained = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
-        self._model.load_state_dict(self._average.averaged_model.state_dict())
-        try:
-            yield
-        finally:
-            self._model.load_state_dict(trained)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"dog": self._inner.state_dict(), "average": self._average.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._inner.load_state_dict(state_dict["dog"])
-        self._average.load_state_dict(state_dict["average"])
-
-
 def _rate(lr: float | None) -> dict[str, Any]:
     return {} if lr is None else {"lr": lr}
-
-
-def _package(module: str, name: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"optimiser: this one needs the package {name}: pip install 'autogd[bench]'") from error
 
 
 def _torch(kind: Callable[..., Optimizer], **settings: Any) -> Callable[[nn.Module, float | None], Optimiser]:
@@ -235,21 +191,6 @@ def _mup(model: nn.Module, lr: float | None, momentum: float = 0.9) -> Optimiser
         for role in roles
     ]
     return torch.optim.SGD(groups, momentum=momentum)
-
-
-def _schedule_free(model: nn.Module, lr: float | None) -> Optimiser:
-    optimiser = _package("schedulefree", "schedulefree").AdamWScheduleFree(model.parameters(), **_rate(lr))
-    optimiser.train()
-    return optimiser
-
-
-def _prodigy(model: nn.Module, lr: float | None) -> Optimiser:
-    return _package("prodigyopt", "prodigyopt").Prodigy(model.parameters(), **_rate(lr))
-
-
-def _dadaptation(model: nn.Module, lr: float | None) -> Optimiser:
-    package = _package("dadaptation", "dadaptation")
-    return package.DAdaptAdam(model.parameters(), **_rate(lr))
 
 
 OPTIMISERS: dict[str, Entry] = {
@@ -269,8 +210,13 @@ OPTIMISERS: dict[str, Entry] = {
     "muon": Entry(_MuonAdamW),
     # as its authors scale it, at 0.02 beside AdamW at 0.003
     "muon-original": Entry(lambda model, lr: _MuonAdamW(model, lr, scaling="original", rest_share=0.15)),
-    "schedulefree-adamw": Entry(_schedule_free, averages=True),
-    "prodigy": Entry(_prodigy),
-    "dadaptation": Entry(_dadaptation),
-    "dog": Entry(_DoG, averages=True),
+    "schedulefree-adamw": Entry(rivals.schedule_free_adamw, averages=True),
+    "schedulefree-radam": Entry(rivals.schedule_free_radam, averages=True),
+    "prodigy": Entry(rivals.prodigy),
+    "prodigy-plus": Entry(rivals.prodigy_plus, averages=True),
+    "dadaptation": Entry(rivals.dadaptation),
+    "dog": Entry(rivals.DoG, averages=True),
+    "soap": Entry(rivals.soap),
+    "psgd": Entry(rivals.psgd),
+    "scion": Entry(rivals.scion),
 }

@@ -13,6 +13,7 @@ from autogd.experiments.quality.records import COMMITTED, Records
 from autogd.experiments.quality.sources import SOURCES
 from autogd.experiments.quality.summary import OPTIMISERS
 from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.rivals import PACKAGES
 
 
 def made(cell, loss, steps=60):
@@ -111,6 +112,7 @@ def test_a_short_race_lowers_the_loss_and_repeats_to_the_bit(workload, optimiser
 
 @pytest.mark.parametrize("optimiser", UNTUNED)
 def test_the_untuned_rivals_race_at_their_defaults(optimiser, monkeypatch):
+    pytest.importorskip(PACKAGES[optimiser])
     monkeypatch.setitem(WORKLOADS, "diabetes", replace(WORKLOADS["diabetes"], steps=20))
     assert all(map(math.isfinite, race(Cell("diabetes", optimiser)).loss))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from autogd import baselines
+from autogd import baselines, rivals
 from autogd.training import Run, Stopped, Watch, train
 
 
@@ -24,9 +24,8 @@ def without_clock(run):
 
 @pytest.mark.parametrize("name", baselines.OPTIMISERS)
 def test_every_optimiser_resumes_bit_exactly_in_the_middle_of_an_epoch(name, small, trained):
-    packages = {"schedulefree-adamw": "schedulefree", "prodigy": "prodigyopt"}
-    if name in (*packages, "dadaptation", "dog"):
-        pytest.importorskip(packages.get(name, name))
+    if name in rivals.PACKAGES:
+        pytest.importorskip(rivals.PACKAGES[name])
     schedule = "cosine" if baselines.entry(name).rated else "constant"
     config = small(optimiser=name, schedule=schedule)
     whole, broken = trained(config), trained(config, crash_at=(3, 7, 9))

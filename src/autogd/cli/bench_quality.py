@@ -1,9 +1,9 @@
 """Train fixed workloads with ours and with its rivals, and compare validation losses, steps and processor time.
 
 Adam, SGD and Muon get the best of a grid of learning rates, with a constant and with a cosine schedule, searched with
-one seed; schedule-free AdamW, Prodigy, D-Adaptation and DoG run at their defaults; ours have nothing to set. Winners
-and all others run with three seeds, each on one torch thread: times are seconds of the processor. What is recorded is
-not run again, so a stopped command goes on where it was.
+one seed; schedule-free AdamW and RAdam, Prodigy, Prodigy Plus, D-Adaptation, DoG, SOAP, PSGD and Scion run at their
+defaults; ours have nothing to set. Winners and all others run with three seeds, each on one torch thread: times are
+seconds of the processor. What is recorded is not run again, so a stopped command goes on where it was.
 
 example: autogd bench quality --workloads diabetes cells --optimisers agd-stochastic adam
 """

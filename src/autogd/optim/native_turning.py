@@ -41,7 +41,7 @@ class NativeTurning:
         for at, atom in enumerate(plan.atoms):
             self.table.words[WORDS * at + 11] = int(atom.held_at < math.inf)
         poles = [number for pole in POLES for number in pole]
-        # as `settings` in stochastic.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's numbers
+        # as `settings` in stochastic.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's
         self.settings = torch.tensor([MOMENTUM, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
         self.found: tuple[Tensor, int] | None = None  # the last measurement's sums and threads, for the update after it
 

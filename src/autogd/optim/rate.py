@@ -2,7 +2,8 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
-.. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big), \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, 2 M_t\Big).
+.. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
+   \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, 2 M_t\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
@@ -45,7 +46,7 @@ def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
 
 
 def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[RateState, Any]:
-    """The state after a batch, and what to multiply its gradient by: one over the typical size, unless it is an outlier.
+    """The state after a batch, and what to multiply its gradient by: one over the typical size, or less.
 
     Args:
         state: before the batch.

@@ -21,11 +21,11 @@ class StochasticAGD(Lending):
     r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
-    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over the
-    root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back to
-    it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last seventh
-    of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the trained
-    weights there, `torch.optim.swa_utils.update_bn` renews them.
+    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over
+    the root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back
+    to it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last
+    seventh of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the
+    trained weights there, `torch.optim.swa_utils.update_bn` renews them.
 
     Only the size of gradients beside each other matters: a loss times any number gives the same steps. The state is
     6 bytes a weight in float32: momentum in half precision, and the average.

@@ -23,9 +23,14 @@ _STYLES = {
     "muon": ("#cc79a7", "^", 5.5),
     "muon-original": ("#cc79a7", "h", 5.0),
     "schedulefree-adamw": ("#009e73", "v", 5.0),
+    "schedulefree-radam": ("#009e73", "h", 5.0),
     "prodigy": ("#e69f00", "P", 5.0),
+    "prodigy-plus": ("#e69f00", "H", 5.0),
     "dadaptation": ("#56b4e9", "X", 5.0),
     "dog": ("#999999", "p", 5.0),
+    "soap": ("#882255", "<", 5.0),
+    "psgd": ("#882255", ">", 5.0),
+    "scion": ("#cc79a7", "8", 5.0),
 }
 _LOW, _HIGH = 0.7, 1.5  # beyond these ratios markers stand at the edge
 _SHORT, _FAR = 0.05, 10.0  # the same of shares of tuned Adam's time
@@ -47,7 +52,7 @@ def draw(every: Sequence[Standing]) -> bytes:
         )
         adam, what = "Adam", f"{what}; mean and standard deviation of {len(SEEDS)} seeds"
     title = f"Validation loss after a fixed number of steps, beside tuned {adam}"
-    figure = empty(13, 1.9 + 0.62 * len(names), title, what)
+    figure = empty(13, 1.9 + 0.78 * len(names), title, what)
     loss, steps, time = figure.subplots(1, 3, sharey=True, width_ratios=(1.5, 1, 1))
     for standing in every:
         if standing.ratio is not None:
@@ -116,4 +121,6 @@ def _legend(figure: Any, drawn: set[str]) -> None:
             colour, marker, size = _STYLES[name]
             label = f"{name} (tuned)" if name in {*TUNED, *RIVALS} else name
             handles.append(Line2D([], [], color=colour, marker=marker, ms=size, ls="none", label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=math.ceil(len(handles) / 2), fontsize=8, frameon=False
+    )

@@ -34,7 +34,17 @@ OURS = ("agd-stochastic", "agd-averaged", "agd")
 # learning rates 10^(k/2): where a search starts; it goes on until the best is not at an edge
 TUNED = {"adam": range(-8, -3), "sgd": range(-5, 0), "muon": range(-7, -2)}
 """Rivals that get the best of a grid, for each schedule."""
-UNTUNED = ("schedulefree-adamw", "prodigy", "dadaptation", "dog")
+UNTUNED = (
+    "schedulefree-adamw",
+    "schedulefree-radam",
+    "prodigy",
+    "prodigy-plus",
+    "dadaptation",
+    "dog",
+    "soap",
+    "psgd",
+    "scion",
+)
 """Rivals that come with a learning rate of their own: they run at their defaults."""
 WIDEST = range(-12, 4)  # no learning rate beyond is tried
 

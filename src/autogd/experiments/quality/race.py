@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from autogd import baselines

@@ -1,0 +1,236 @@
+"""Rivals from packages of their own, at their packages' defaults. They come with the extra `bench`.
+
+Each is made from a model and a learning rate, None for the package's own. A package is imported when it is asked for.
+"""
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+__all__ = [
+    "PACKAGES",
+    "DoG",
+    "dadaptation",
+    "package",
+    "prodigy",
+    "prodigy_plus",
+    "psgd",
+    "schedule_free_adamw",
+    "schedule_free_radam",
+    "scion",
+    "soap",
+]
+
+PACKAGES = {
+    "schedulefree-adamw": "schedulefree",
+    "schedulefree-radam": "schedulefree",
+    "prodigy": "prodigyopt",
+    "prodigy-plus": "prodigyplus",
+    "dadaptation": "dadaptation",
+    "dog": "dog",
+    "soap": "heavyball",
+    "psgd": "heavyball",
+    "scion": "pytorch_optimizer",
+}
+"""The module that a rival's name needs."""
+_INSTALLED_AS = {
+    "dog": "dog-optimizer",
+    "prodigyplus": "prodigy-plus-schedule-free",
+    "pytorch_optimizer": "pytorch-optimizer",
+}
+
+
+def package(module: str) -> Any:
+    """The module, or an error that names the package and the extra that has it.
+
+    >>> package("json").loads("1")
+    1
+    >>> package("no_such_module")
+    Traceback (most recent call last):
+    ValueError: optimiser: this one needs the package no_such_module: pip install 'autogd[bench]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = _INSTALLED_AS.get(module, module)
+        raise ValueError(f"optimiser: this one needs the package {name}: pip install 'autogd[bench]'") from error
+
+
+def schedule_free_adamw(model: nn.Module, lr: float | None) -> Any:
+    """Schedule-free AdamW."""
+    return _training(package("schedulefree").AdamWScheduleFree(model.parameters(), **_rate(lr)))
+
+
+def schedule_free_radam(model: nn.Module, lr: float | None) -> Any:
+    """Schedule-free RAdam: the newest class of that package; it needs no warm-up."""
+    return _training(package("schedulefree").RAdamScheduleFree(model.parameters(), **_rate(lr)))
+
+
+def prodigy(model: nn.Module, lr: float | None) -> Any:
+    """Prodigy."""
+    return package("prodigyopt").Prodigy(model.parameters(), **_rate(lr))
+
+
+def prodigy_plus(model: nn.Module, lr: float | None) -> Any:
+    """Prodigy with schedule-free averaging, and a second moment that is factored."""
+    # all parameters are one group: the default of splitting d by groups would be taken back, with a printed line
+    kind = _resumable(package("prodigyplus").ProdigyPlusScheduleFree)
+    return _training(kind(model.parameters(), split_groups=False, **_rate(lr)))
+
+
+def dadaptation(model: nn.Module, lr: float | None) -> Any:
+    """D-Adapt Adam."""
+    return package("dadaptation").DAdaptAdam(model.parameters(), **_rate(lr))
+
+
+def soap(model: nn.Module, lr: float | None) -> Any:
+    """SOAP, of heavyball."""
+    return _resumable(_heavyball().SOAP)(model.parameters(), **_rate(lr))
+
+
+def psgd(model: nn.Module, lr: float | None) -> Any:
+    """PSGD with Kronecker factors, of heavyball."""
+    module = _heavyball()
+
+    class PSGDKron(_resumable(module.PSGDKron)):  # type: ignore[misc]
+        """Takes the start that heavyball's error asks for if the first gradient vanishes, as its own benchmark does."""
+
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
+            try:
+                return super().step(closure)
+            except module.utils.PrecondInitError:
+                if closure is None:  # the gradients are gone
+                    raise
+                for group in self.param_groups:
+                    group["precond_init_scale"] = 0.1
+                self.state.clear()
+                with warnings.catch_warnings(action="ignore"):
+                    return super().step(closure)
+
+    return PSGDKron(model.parameters(), **_rate(lr))
+
+
+def scion(model: nn.Module, lr: float | None) -> Any:
+    """Scion, of pytorch-optimizer; its authors have no package of their own.
+
+    heavyball has a Scion too, but draws the weights anew at the first step, which no fine-tuning survives.
+    """
+    kind = package("pytorch_optimizer").SCION
+    oracles = importlib.import_module(kind.__module__)
+
+    class Scion(kind):  # type: ignore[misc, valid-type]
+        """Orthogonalises in float32 on the CPU: bfloat16 is many times slower there."""
+
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
+            if self.param_groups[0]["params"][0].device.type != "cpu":
+                return super().step(closure)
+            name = "zero_power_via_newton_schulz_5"
+            with mock.patch.object(oracles, name, partial(getattr(oracles, name), dtype=torch.float32)):
+                return super().step(closure)
+
+    return Scion(model.parameters(), **_rate(lr))
+
+
+class DoG:
+    """DoG with the iterate averaging that its authors call crucial, from their package."""
+
+    def __init__(self, model: nn.Module, lr: float | None) -> None:
+        dog = package("dog")
+        normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+        # the authors' values, without and with batch norm
+        self._inner: Optimizer = dog.DoG(model.parameters(), reps_rel=1e-4 if normed else 1e-6, lr=lr or 1.0)
+        self._average = dog.PolynomialDecayAverager(model)
+        self._model = model
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Parameters and their settings."""
+        return self._inner.param_groups
+
+    def step(self, closure: Callable[[], Any]) -> Any:
+        """DoG's step, then one of the average."""
+        loss = self._inner.step(closure)
+        self._average.step()
+        return loss
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model holds the average."""
+        trained = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        self._model.load_state_dict(self._average.averaged_model.state_dict())
+        try:
+            yield
+        finally:
+            self._model.load_state_dict(trained)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything to save."""
+        return {"dog": self._inner.state_dict(), "average": self._average.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What was saved."""
+        self._inner.load_state_dict(state_dict["dog"])
+        self._average.load_state_dict(state_dict["average"])
+
+
+def _heavyball() -> Any:
+    module = package("heavyball")
+    # heavyball compiles its kernels with torch.compile, for minutes: here they run as plain torch, the same arithmetic
+    module.utils.compile_mode = None
+    # it warns of schedules, which are asked for here, and of a default that it advises to replace
+    warnings.filterwarnings("ignore", message="Learning rate changed between steps")
+    warnings.filterwarnings("ignore", message="The computed precond_init_scale")
+    return module
+
+
+def _resumable(kind: Any) -> Any:
+    """The class with a state of tensors and plain values, which loads in the precisions that it was saved in."""
+
+    class Resumable(kind):  # type: ignore[misc]
+        def state_dict(self) -> dict[str, Any]:
+            saved = _plain(super().state_dict())
+            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled; the constructor has made the same
+            return saved
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            # torch would cast the state to the parameters' precision
+            super().load_state_dict({**state_dict, "state": {}})
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+            for index, state in state_dict["state"].items():
+                self.state[parameters[index]] = _loaded(state, parameters[index].device)
+
+    Resumable.__name__ = Resumable.__qualname__ = kind.__name__
+    return Resumable
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, set):
+        return {"set": sorted(tree)}
+    if isinstance(tree, dict):
+        return {key: _plain(value) for key, value in tree.items()}
+    return tree
+
+
+def _loaded(tree: Any, device: torch.device) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.to(device, copy=True)
+    if isinstance(tree, dict):
+        return set(tree["set"]) if tree.keys() == {"set"} else {k: _loaded(v, device) for k, v in tree.items()}
+    return type(tree)(_loaded(value, device) for value in tree) if isinstance(tree, list | tuple) else tree
+
+
+def _training(optimiser: Any) -> Any:
+    optimiser.train()
+    return optimiser
+
+
+def _rate(lr: float | None) -> dict[str, Any]:
+    return {} if lr is None else {"lr": lr}
