@@ -73,7 +73,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_resume(number, small, 
     with pytest.raises(Stopped, match=f"batch 2 of epoch 2 .* --resume {run.path}") as stopped:
         train(run, [Interrupt()])
     assert stopped.value.signal_number == number
-    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000006"]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000000004", "step-000000006"]
     train(run)
     assert same_weights(run, trained(small()))
 
