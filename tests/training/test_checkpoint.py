@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_network_is_refused_and_no_weight_is_changed(tmp
     assert torch.equal(model.weight, before)
     with pytest.raises(ValueError, match=r"bias: it has torch.float32 of size \[4\], the network torch.float64"):
         checkpoint.load(path, nn.Linear(4, 4).double(), optimiser)
-    with pytest.raises(ValueError, match=r"0.weight: it has nothing, the network torch.float32"):
+    with pytest.raises(ValueError, match=r"0\.bias: it has nothing, the network torch.float32"):
         checkpoint.load(path, nn.Sequential(nn.Linear(4, 4)), optimiser)
 
 
