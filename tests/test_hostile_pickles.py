@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,25 +9,15 @@ import pytest
 
 import autogd
 from crafted_pickles import KINDS, crafted
+from patience import run_child
 
 HERE = Path(__file__).parent
-PATIENCE = 600  # seconds; it takes a few
 
 
 def reading(reader, folder):
     paths = os.pathsep.join([str(Path(autogd.__file__).parents[1]), str(HERE)])
-    try:
-        done = subprocess.run(
-            [sys.executable, HERE / "hostile_reading.py", reader, folder],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.fail(f"the reader of {reader} did not come to an end within {PATIENCE} seconds: its work is not bounded")
+    command = [sys.executable, HERE / "hostile_reading.py", reader, folder]
+    done = run_child(command, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
