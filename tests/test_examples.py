@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import finish
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
 PROCESSES = ("ddp", "fsdp2")  # these are started by torchrun
 
@@ -19,12 +21,7 @@ def test_an_example_runs_and_learns(path, tmp_path):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if framework in PROCESSES else []
     command = [sys.executable, *launch, str(path)]
     example = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        shown, errors = example.communicate(timeout=600)
-    except subprocess.TimeoutExpired:
-        example.terminate()  # not kill: torchrun ends what it started when it is asked to end
-        example.communicate(timeout=60)
-        raise
+    shown, errors = finish(example)
     assert example.returncode == 0, errors
     accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", shown)]
     # chance is 10%; the last digits of a row of consecutive numbers are harder than those that come with scikit-learn

@@ -4,7 +4,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -15,6 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from patience import run_child
 
 DOCS = Path(__file__).parents[1] / "docs"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -57,7 +58,7 @@ def site(tmp_path_factory):
     """Where the site was built, warnings being errors. A dozen seconds on a core that has nothing else to do."""
     folder = tmp_path_factory.mktemp("site") / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = run_child(command)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -114,9 +115,8 @@ def test_pages_open_in_a_browser_without_a_broken_image_or_formula(site, tmp_pat
         threading.Thread(target=server.serve_forever, daemon=True).start()
         flags = [*QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
         address = f"http://127.0.0.1:{server.server_address[1]}/all_at_once.html"
-        done = subprocess.run(
-            [CHROMIUM, *flags, address], capture_output=True, text=True, timeout=180, check=True, encoding="utf-8"
-        )
+        done = run_child([CHROMIUM, *flags, address], encoding="utf-8")
+        assert done.returncode == 0, done.stderr
         server.shutdown()
     seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
 

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import autogd
 from autogd.cli.main import main
 from autogd.training import Run
+from patience import finish, wait_until
 
 SMALL = ["--depth", "2", "--width", "16", "--epochs", "2"]
 
@@ -21,12 +21,14 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 def test_train_with_no_argument_passes_95_percent_on_digits_and_draws_a_figure(tmp_path, capsys):
-    started = time.monotonic()
     assert main(["train"]) == 0
-    assert time.monotonic() - started < 60
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("digits-fcn-agd-")
-    assert Run(folder).summary()["test_accuracy"] > 0.95
+    summary = Run(folder).summary()
+    assert summary["test_accuracy"] > 0.95
+    # work that takes seconds anywhere: 20 epochs of 11 batches, on a network of a few hundred thousand weights
+    assert summary["steps"] == 220
+    assert summary["parameters"] < 500_000
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "the run is in runs/digits-fcn-agd-" in capsys.readouterr().out
 
@@ -72,14 +74,12 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_resume(tmp_path, capsys):
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until((tmp_path / "run" / "metrics.jsonl").exists, process)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = finish(process)
     assert process.returncode == 130
     assert "and saved; go on with: autogd train --resume run" in errors
-    assert len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) == 1
+    assert 1 <= len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) <= 2
 
 
 def test_a_diverging_run_is_an_error_with_one_clear_line(capsys):

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import pickle
 import tarfile
@@ -186,6 +187,45 @@ def test_an_archive_that_unpacks_to_far_more_than_the_set_holds_is_refused(tmp_p
     with pytest.raises(ValueError, match="unpacks to more than 4194304 bytes"):
         load_cifar(tiny_source(archive), tmp_path)
     assert listing(tmp_path) == ["tiny.tar.gz"]
+
+
+def old_sparse(name: str, real: int) -> bytes:
+    """A member as GNU tar once wrote sparse files: 512 bytes of data behind a hole."""
+    info = entry(name, tarfile.GNUTYPE_SPARSE, size=512)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0%011o\0" % (real - 512, 512)
+    header[483:495] = b"%011o\0" % real
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + b"x" * 512
+
+
+def new_sparse(name: str, real: int) -> bytes:
+    """The same as it writes them now: a plain member whose data begin with a map."""
+    info = entry(name, size=1024)
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": name}
+    info.pax_headers["GNU.sparse.realsize"] = str(real)
+    content = b"1\n%d\n512\n" % (real - 512)
+    return info.tobuf(tarfile.PAX_FORMAT) + content.ljust(512, b"\0") + b"x" * 512
+
+
+@pytest.mark.parametrize("sparse", [old_sparse, new_sparse])
+def test_a_sparse_member_is_refused_before_its_holes_are_written(tmp_path, monkeypatch, sparse):
+    monkeypatch.setattr("shutil.copyfileobj", lambda *_: pytest.fail("it wrote"))
+    archive = gzip.compress(sparse("tiny-py/data_batch_1", 1 << 40) + bytes(1024))
+    assert len(archive) < 1000
+    put(tmp_path, archive)
+    with pytest.raises(ValueError, match="'tiny-py/data_batch_1' is a sparse file"):
+        load_cifar(tiny_source(archive), tmp_path)
+    assert listing(tmp_path) == ["tiny.tar.gz"]
+
+
+def test_an_archive_of_endless_members_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("autogd.data.archive.MEMBERS", 10)
+    archive = tar_gz(TINY_FILES, tuple(entry(f"tiny-py/{i}") for i in range(7)))
+    put(tmp_path, archive)
+    with pytest.raises(ValueError, match="more than 10 members"):
+        load_cifar(tiny_source(archive), tmp_path)
 
 
 def test_an_archive_without_one_of_its_files_is_refused(tmp_path):

@@ -134,6 +134,58 @@ def test_a_file_larger_than_any_batch_is_not_even_read(tmp_path, monkeypatch):
         read(tmp_path, BATCH)
 
 
+def folded(levels: int) -> bytes:
+    """A dictionary whose key is a tuple of the same tuple twice, and so on: 8 bytes a level, and twice the work."""
+    return b"\x80\x02}N\x85" + b"q\x010h\x01h\x01\x86" * levels + b"Ns."
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (folded(24), "a container in two places"),
+        (folded(200), "a container in two places"),
+        (b"\x80\x02}N\x85Ns.", "a key that is not text"),
+        (b"\x80\x02}K\x01Ns.", "a key that is not text"),  # numbers can be made to collide
+        (b"\x80\x02}N" + b"\x85" * 200_000 + b"Ns.", "nested deeper than 16"),
+        (b"\x80\x02}U\x01a" + b"]" * 20_000 + b"a" * 19_999 + b"s.", "nested deeper than 16"),
+        (b"\x80\x02}U\x01a" + b"}U\x01a" * 20_000 + b"N" + b"s" * 20_001 + b".", "nested deeper than 16"),
+        (b"\x80\x02" + b"(" * 20_000 + b"t" * 20_000 + b".", "nested deeper than 16"),
+        (b"\x80\x02]q\x01h\x01a.", "a container in two places"),  # a list that holds itself
+        (b"\x80\x02}q\x01U\x01ah\x01s.", "a container in two places"),
+    ],
+    ids=range(10),
+)
+def test_nesting_and_repetition_are_refused_before_they_cost_anything(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, content)
+
+
+def test_more_instructions_than_any_file_of_images_has_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("autogd.data.pickle_machine.COUNT", 1000)
+    assert read(tmp_path, b"\x80\x02" + b"N0" * 499 + b"}.") == {}
+    with pytest.raises(ValueError, match="more than 1000 instructions"):
+        read(tmp_path, b"\x80\x02" + b"N0" * 500 + b"}.")
+
+
+def test_copies_cannot_add_up_to_more_than_the_file_holds(tmp_path):
+    text = b"X" + struct.pack("<I", 1000) + b"a" * 1000
+    again = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
+    once = b"\x80\x02}X\x01\x00\x00\x00a" + text + b"q\x010" + again + b"s."
+    assert read(tmp_path, once) == {"a": b"a" * 1000}
+    with pytest.raises(ValueError, match="more bytes than the file has"):
+        read(tmp_path, b"\x80\x02}X\x01\x00\x00\x00a](" + text + b"q\x010" + again * 100 + b"es.")
+
+
+def test_a_shape_of_huge_numbers_is_refused_before_it_is_multiplied_out(tmp_path):
+    sides = b"\x8a\xff" + b"\x7f" * 255
+    shape = b"(" + sides * 9 + b"t"
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    state = b"(K\x01" + shape + dtype + b"\x89U\x00tb"
+    with pytest.raises(ValueError, match="without a proper shape"):
+        read(tmp_path, b"\x80\x02}U\x01a" + array + state + b"s.")
+
+
 def survives(folder: Path, content: bytes) -> None:
     """Either a plain dictionary comes of it or a ValueError that names the file."""
     try:

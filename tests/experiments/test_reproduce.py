@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,30 +30,31 @@ PAPER = {name: trial for each in EXPERIMENTS.values() for name, trial in each.tr
 def smoke(tmp_path_factory):
     """All experiments at the smallest scale, once for this file."""
     folder = tmp_path_factory.mktemp("smoke")
-    started = time.monotonic()
     assert main(["reproduce", "all", "--scale", "smoke", "--out", str(folder), "--json"]) == 0
-    return folder, time.monotonic() - started
+    return folder
 
 
 @pytest.mark.slow
-def test_all_at_the_smallest_scale_takes_under_three_minutes(smoke):
-    folder, seconds = smoke
-    assert seconds < 180
-    assert {path.stem for path in folder.glob("*.txt")} == set(EXPERIMENTS)
-    assert {path.stem for path in folder.glob("*.png")} == set(EXPERIMENTS) - {"theories-table"}
+def test_all_at_the_smallest_scale_ends_with_every_table_and_figure(smoke):
+    assert {path.stem for path in smoke.glob("*.txt")} == set(EXPERIMENTS)
+    assert {path.stem for path in smoke.glob("*.png")} == set(EXPERIMENTS) - {"theories-table"}
+
+
+def test_the_smallest_scale_is_work_for_minutes_on_one_core():
+    # counted, not timed: 5 ms a step and 10 Gflop/s make less than two
+    found = cost.cost([config for each in EXPERIMENTS.values() for config in each.trials("smoke").values()])
+    assert found.steps < 2_000
+    assert found.operations < 1e12
 
 
 @pytest.mark.slow
-def test_drawing_again_trains_nothing_and_takes_under_half_a_minute(smoke, monkeypatch, capsys):
-    folder, _ = smoke
-    figures = {path: path.read_bytes() for path in folder.glob("*.png")}
+def test_drawing_again_trains_nothing_and_gives_the_same(smoke, monkeypatch, capsys):
+    figures = {path: path.read_bytes() for path in smoke.glob("*.png")}
     for path in figures:
         path.unlink()
     monkeypatch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
-    started = time.monotonic()
-    assert main(["reproduce", "all", "--out", str(folder), "--json"]) == 0
-    assert time.monotonic() - started < 30
-    assert {path: path.read_bytes() for path in folder.glob("*.png")} == figures
+    assert main(["reproduce", "all", "--out", str(smoke), "--json"]) == 0
+    assert {path: path.read_bytes() for path in smoke.glob("*.png")} == figures
     told = json.loads(capsys.readouterr().out)
     assert list(told["experiments"]) == list(EXPERIMENTS)
     assert all(each["claims"] for each in told["experiments"].values())
@@ -63,23 +63,20 @@ def test_drawing_again_trains_nothing_and_takes_under_half_a_minute(smoke, monke
 
 @pytest.mark.slow
 def test_records_stay_and_weights_and_checkpoints_go(smoke):
-    folder, _ = smoke
-    kinds = {path.name for path in folder.rglob("*") if path.is_file() and path.parent != folder}
+    kinds = {path.name for path in smoke.rglob("*") if path.is_file() and path.parent != smoke}
     assert kinds == {"config.json", "metrics.jsonl", "summary.json", "steps.json"}
-    assert not list(folder.rglob("checkpoints"))
+    assert not list(smoke.rglob("checkpoints"))
 
 
 @pytest.mark.slow
 def test_where_the_data_are_is_not_recorded(smoke):
-    folder, _ = smoke
-    configs = [Run(path.parent).config() for path in folder.rglob("config.json")]
+    configs = [Run(path.parent).config() for path in smoke.rglob("config.json")]
     assert all(config.data_dir is None and config.device == "auto" for config in configs)
 
 
 @pytest.mark.slow
 def test_every_step_of_the_first_epoch_is_recorded(smoke):
-    folder, _ = smoke
-    run = Run(folder / "batch-size/batch32")
+    run = Run(smoke / "batch-size/batch32")
     steps, first = run.steps(), run.metrics()[0]
     assert len(steps["objective"]) == first["step"] == 1437 // 32
     assert sum(steps["objective"]) / len(steps["objective"]) == pytest.approx(first["objective"], rel=1e-4)

@@ -1,7 +1,6 @@
 """The committed results: every number of the page is in the records, and the figures are theirs."""
 
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -17,27 +16,24 @@ PAGE = (DOCS / "results.md").read_text()
 
 @pytest.fixture(scope="module")
 def redrawn(tmp_path_factory):
-    """The committed records, drawn and judged anew, with training forbidden; and the seconds that it took."""
+    """The committed records, drawn and judged anew, with training forbidden."""
     folder = tmp_path_factory.mktemp("results") / "laptop"
     shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("*.png", "*.txt"))
-    started = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
         assert main(["reproduce", "all", "--scale", "laptop", "--out", str(folder), "--json"]) == 0
-    return folder, time.monotonic() - started
+    return folder
 
 
 @pytest.mark.slow
-def test_redrawing_takes_under_half_a_minute(redrawn):
-    folder, seconds = redrawn
-    assert seconds < 30
-    assert {path.name for path in folder.glob("*.png")} == {path.name for path in RESULTS.glob("*.png")}
+def test_redrawing_trains_nothing_and_draws_every_figure(redrawn):
+    assert {path.name for path in redrawn.glob("*.png")} == {path.name for path in RESULTS.glob("*.png")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_page_has_the_claims_that_the_records_give_and_the_command_that_prints_them(redrawn, name):
-    printed = (redrawn[0] / f"{name}.txt").read_text()
+    printed = (redrawn / f"{name}.txt").read_text()
     assert f"Printed by `autogd reproduce {name} --scale laptop`" in printed
     assert printed == (RESULTS / f"{name}.txt").read_text()
     assert printed.strip() in PAGE

@@ -2,7 +2,6 @@ import base64
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -11,6 +10,7 @@ from autogd.cli.main import main
 from autogd.report import draw, group_runs, summarise
 from autogd.report.page import page
 from autogd.training import Config, Run
+from patience import run_child
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = [
@@ -113,7 +113,8 @@ def test_the_figures_show_in_a_browser_and_no_error_is_logged(runs, tmp_path):
     assert main(["report", str(tmp_path / "runs"), "--out", str(out)]) == 0
     shot = tmp_path / "shot.png"
     flags = [*QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=400,2400", f"--screenshot={shot}"]
-    done = subprocess.run([CHROMIUM, *flags, out.as_uri()], capture_output=True, text=True, timeout=60, check=True)
+    done = run_child([CHROMIUM, *flags, out.as_uri()])
+    assert done.returncode == 0, done.stderr
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stderr
     from PIL import Image
 

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -19,31 +20,30 @@ from autogd.training import Config, Run, Watch, checkpoint, train
 KILLS = 20
 
 
-class Tell(Watch):
-    """Writes a byte when training begins, and one a step."""
+class Ask(Watch):
+    """Asks before training begins and after every step whether to go on: a busy machine kills no later than others."""
 
-    def __init__(self, pipe):
-        self.pipe = pipe
+    def __init__(self, line):
+        self.line = line
 
     def start(self, run, step, steps):
-        os.write(self.pipe, b"!")
+        self.step(step)
 
     def step(self, step):
-        os.write(self.pipe, b"!")
+        self.line.sendall(b"?")
+        self.line.recv(1)
 
 
-def start(run):
-    reader, writer = os.pipe()
+def start(run, watches):
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            train(run, [Tell(writer)])
+            train(run, watches)
             status = 0
         finally:
             os._exit(status)
-    os.close(writer)
-    return child, reader
+    return child
 
 
 def main(folder):
@@ -57,17 +57,19 @@ def main(folder):
     for kills in range(KILLS):
         newest = checkpoint.latest(run.checkpoints)
         seen.append(int(newest.name.split("-")[1]) if newest else 0)
-        child, pipe = start(run)
+        mine, theirs = socket.socketpair()
+        child = start(run, [Ask(theirs)])
+        theirs.close()
         for _ in range(moments.randint(1, 14)):
-            os.read(pipe, 1)
-        time.sleep(moments.uniform(0, 0.02))  # about a step and its checkpoint
+            mine.recv(1)
+            mine.sendall(b"!")
+        time.sleep(moments.uniform(0, 0.02))  # about a step and its checkpoint, after which it asks again
         os.kill(child, signal.SIGKILL)
-        os.close(pipe)
+        mine.close()
         status = os.waitpid(child, 0)[1]
         if not os.WIFSIGNALED(status):
             sys.exit(f"the run ended by itself after {kills} kills, with status {status}: it is too short")
-    child, pipe = start(run)
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(start(run, []), 0)[1] == 0
     print(json.dumps({"kills": KILLS, "steps_seen_at_resume": seen}))
 
 

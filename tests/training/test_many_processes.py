@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from safetensors.torch import load_file
 import autogd
 from autogd.training import Config, Run, train
 from autogd.training.distributed import Place
+from patience import finish, run_child, wait_until
+from training.conftest import Crash
 from training.parity import measure
 
 pytestmark = pytest.mark.distributed
@@ -23,12 +24,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(auto
 TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 30
 
 
-def launch(script, processes, *arguments, timeout=120):
+def launch(script, processes, *arguments):
     """Run a script in so many processes, and wait for all: status and errors of each, in the order of their ranks."""
-    command = [sys.executable, FORKING, processes, script, *arguments]
-    done = subprocess.run(
-        [str(word) for word in command], env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = run_child([sys.executable, FORKING, processes, script, *arguments], env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -112,6 +110,17 @@ def test_a_checkpoint_of_four_processes_resumes_on_one_and_on_two(tmp_path):
             assert line["test_accuracy"] == pytest.approx(other["test_accuracy"])
 
 
+def test_a_damaged_checkpoint_is_refused_by_every_process(tmp_path):
+    run = Run.create(Config(depth=2, width=8, epochs=2, batch_size=320), tmp_path / "run")
+    with pytest.raises(InterruptedError):
+        train(run, [Crash(6)])
+    file = run.checkpoints / "step-000000004" / "__0_0.distcp"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    for status, errors in launch(CRASHING, 2, run.path, 0, 0):
+        assert status == 1
+        assert f"Damaged: {file.parent}: __0_0.distcp is damaged" in errors
+
+
 def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
     run = Run.create(Config(depth=2, width=8, epochs=50), tmp_path / "run")
     (survivor, errors), (killed, _) = launch(CRASHING, 2, run.path, 0, 5)
@@ -130,15 +139,10 @@ def test_torchrun_restarts_a_killed_process_from_the_last_checkpoint(tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with process:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("run/checkpoints/step-*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: list(tmp_path.glob("run/checkpoints/step-*")), process)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[-1]), signal.SIGKILL)
-        try:
-            output, errors = process.communicate(timeout=90)
-        finally:
-            process.kill()
+        output, errors = finish(process)
     assert process.returncode == 0, errors
     assert json.loads(output)["epochs"] == 12
     assert [line["epoch"] for line in Run(tmp_path / "run").metrics()] == list(range(1, 13))

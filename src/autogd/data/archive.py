@@ -12,6 +12,7 @@ from typing import TypeVar
 __all__ = ["unpack"]
 
 LIMIT = 1 << 28  # bytes when unpacked; the official archives have 187 million
+MEMBERS = 1000  # the official archives have ten
 CHUNK = 1 << 20
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
     """Unpack `members` of `archive` into `folder`, and return what `read` makes of them.
 
     Everything happens in a temporary sibling that is renamed once `read` has succeeded. Nothing but the members is
-    written, and an archive that holds links, devices or paths that lead outside is refused.
+    written, and an archive that holds links, devices, sparse files or paths that lead outside is refused.
 
     Args:
         archive: a .tar.gz file.
@@ -57,7 +58,9 @@ def _write_members(archive: Path, fresh: Path, wanted: set[str]) -> None:
         with gzip.open(archive) as packed:
             stream = _Bounded(packed, LIMIT)
             with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
-                for member in tar:
+                for count, member in enumerate(tar, start=1):
+                    if count > MEMBERS:
+                        raise ValueError(f"it has more than {MEMBERS} members")
                     _refuse_hostile(member)
                     name = PurePosixPath(member.name)
                     source = tar.extractfile(member)
@@ -81,6 +84,8 @@ def _refuse_hostile(member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
     if not (member.isreg() or member.isdir()):
         raise ValueError(f"{member.name!r} is a link or a device, which no data set needs")
+    if member.issparse():  # its holes take no room in the archive, and all they like on the disk
+        raise ValueError(f"{member.name!r} is a sparse file, which no data set needs")
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{member.name!r} leads outside the archive's folder")
 

@@ -1,31 +1,23 @@
 """Read pickled arrays without running anything that the file says.
 
-A pickle is a program. This reader admits the few instructions that build dictionaries, lists, strings, numbers and
-arrays, and the few names that numpy's arrays are pickled with; and even for those names it runs no code of numpy's
-but inert stand-ins of its own, so that a hostile state cannot reach it either.
+A pickle is a program. It is carried out by a machine of our own (`pickle_machine.py`), which is told the few names
+that numpy's arrays are pickled with. Those names stand for inert objects of our own: no class and no function of
+anybody else is ever touched.
 """
 
-import io
 import math
 import pickle
-import pickletools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autogd.data.pickle_machine import Buildable, Inert, Machine
+
 __all__ = ["PickledArray", "read_pickle"]
 
 LIMIT = 1 << 30  # bytes; the largest official file has 155 million
-
-INSTRUCTIONS = """
-    PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
-    BINSTRING SHORT_BINSTRING BINUNICODE SHORT_BINUNICODE BINBYTES SHORT_BINBYTES
-    EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS
-    BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD
-"""
 
 DTYPES = {
     "u1": torch.uint8,
@@ -53,8 +45,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: {size} bytes are more than any batch of images has; it is not the published file")
     data = path.read_bytes()
     try:
-        _check_instructions(data)
-        found = _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
+        found = Machine(_ADMITTED, len(data)).run(data)
         if not isinstance(found, dict):
             raise ValueError(f"expected a dictionary, found a {type(found).__name__}")
         return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in found.items()}
@@ -62,7 +53,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not a pickle of plain arrays ({type(error).__name__}: {error})") from error
 
 
-class PickledArray:
+class PickledArray(Buildable):
     """An array as a pickle describes it; `tensor()` gives the numbers."""
 
     __slots__ = ("_data", "_dtype", "_shape")
@@ -70,11 +61,12 @@ class PickledArray:
     def __init__(self) -> None:
         self._data, self._dtype, self._shape = b"", torch.uint8, (0,)
 
-    def __setstate__(self, state: Any) -> None:
+    def build(self, state: Any) -> None:
+        """Take the numbers from the state that numpy pickles."""
         version, shape, dtype, fortran, data = state
         if version != 1 or not isinstance(dtype, _Dtype) or fortran or not isinstance(data, bytes):
             raise pickle.UnpicklingError("an array of unknown make")
-        if not isinstance(shape, tuple) or not all(type(side) is int and side >= 0 for side in shape):
+        if type(shape) is not tuple or len(shape) > 8 or not all(type(s) is int and 0 <= s <= LIMIT for s in shape):
             raise pickle.UnpicklingError("an array without a proper shape")
         if math.prod(shape) * dtype.torch.itemsize != len(data):
             raise pickle.UnpicklingError(f"an array of shape {shape} with {len(data)} bytes")
@@ -87,43 +79,26 @@ class PickledArray:
         return torch.frombuffer(bytearray(self._data), dtype=self._dtype).reshape(self._shape)
 
 
-class _Dtype:
+class _Dtype(Buildable):
     """Stands in for numpy.dtype: plain little-endian numbers only."""
 
     __slots__ = ("torch",)
 
     def __init__(self, code: Any) -> None:
         text = code.decode() if isinstance(code, bytes) else code
-        if text not in DTYPES:
-            raise pickle.UnpicklingError(f"an array of {text!r}, which is no plain number")
+        if not isinstance(text, str) or text not in DTYPES:
+            raise pickle.UnpicklingError(f"an array of {str(text)[:40]!r}, which is no plain number")
         self.torch = DTYPES[text]
 
-    def __setstate__(self, state: Any) -> None:
+    def build(self, state: Any) -> None:
         order = state[1].decode() if isinstance(state[1], bytes) else state[1]
         if order not in ("|", "<") or any(field is not None for field in state[2:5]):
             raise pickle.UnpicklingError("an array of numbers of unknown make")
 
 
-class _Inert:
-    """A name that a pickle may mention and call, and through which it can change nothing."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Callable[..., Any] | None = None) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any) -> Any:
-        if self._call is None:
-            raise pickle.UnpicklingError("a name is called that arrays do not call")
-        return self._call(*arguments)
-
-    def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("an attempt to change what a name means")
-
-
-def _encode(text: str, codec: str) -> bytes:
-    if codec != "latin1":
-        raise pickle.UnpicklingError(f"bytes written in {codec!r}")
+def _encode(text: Any, codec: Any) -> bytes:
+    if type(text) is not str or codec != "latin1":
+        raise pickle.UnpicklingError(f"bytes written in {str(codec)[:40]!r}")
     return text.encode("latin1")
 
 
@@ -133,31 +108,14 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> PickledArray:
     return PickledArray()
 
 
-_NDARRAY = _Inert()
-_RECONSTRUCT = _Inert(_reconstruct)
+_NDARRAY = Inert()
+_RECONSTRUCT = Inert(_reconstruct)
 _ADMITTED = {
     ("numpy", "ndarray"): _NDARRAY,
-    ("numpy", "dtype"): _Inert(lambda code, *flags: _Dtype(code)),
+    ("numpy", "dtype"): Inert(lambda code, *flags: _Dtype(code)),
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     # Python 3's way to write bytes in protocol 2, and to write none
-    ("_codecs", "encode"): _Inert(_encode),
-    ("__builtin__", "bytes"): _Inert(lambda: b""),
+    ("_codecs", "encode"): Inert(_encode),
+    ("__builtin__", "bytes"): Inert(lambda: b""),
 }
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no array needs; nothing was run")
-        return _ADMITTED[module, name]
-
-
-def _check_instructions(data: bytes) -> None:
-    """Refuse instructions that no array needs, and notes to self far ahead, which would reserve memory up to there."""
-    admitted = set(INSTRUCTIONS.split())
-    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
-        if instruction.name not in admitted:
-            raise pickle.UnpicklingError(f"the instruction {instruction.name}, which no array needs; nothing was run")
-        if instruction.name in ("BINPUT", "LONG_BINPUT") and int(argument or 0) > count:
-            raise pickle.UnpicklingError(f"note {argument} taken at instruction {count}")

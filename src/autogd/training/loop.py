@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from autogd import baselines
 from autogd.training import checkpoint, distributed
 from autogd.training.config import Config
@@ -12,6 +14,7 @@ from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
 from autogd.training.measure import environment, peak_memory
 from autogd.training.records import Run
+from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
 from autogd.training.step import refuse_non_finite, take_step
 from autogd.training.stop import Stopped, listening
@@ -56,7 +59,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     over = run.summary()
     if over is not None:  # what is written is not written again
         if over["status"] == "diverged":
-            raise Diverged(over["error"])
+            raise Diverged(str(over.get("error")))
         return over
     config = config or run.config()
     with distributed.session(config.device) as place, listening() as request:
@@ -133,10 +136,25 @@ def _resume(run: Run, setup: Setup) -> dict[str, Any]:
     progress: dict[str, Any] = {"epoch": 1, "done": 0, "seconds": 0.0}
     if newest is not None:
         progress = checkpoint.load(newest, setup.model, setup.optimiser, setup.place)
+        _check_progress(progress, f"{newest}/state.json: rest", setup, ledger)
         ledger.rows.copy_(progress["ledger"])
     if setup.place.rank == 0:
         run.keep_epochs(progress["epoch"] - 1)
     return {**progress, "ledger": ledger}
+
+
+def _check_progress(progress: dict[str, Any], where: str, setup: Setup, ledger: Ledger) -> None:
+    """Refuse what the loop did not save: other names, or numbers that are not of this run."""
+    fields = {
+        "epoch": Field((int,), low=1, high=setup.config.epochs + 1),
+        "done": Field((int,), low=0, high=setup.steps_per_epoch),
+        "seconds": Field((float,), low=0),
+        "ledger": Field((Tensor,)),
+    }
+    check(progress, fields, where)
+    if progress["ledger"].shape != ledger.rows.shape:
+        found, expected = list(progress["ledger"].shape), list(ledger.rows.shape)
+        raise ValueError(f"{where}: 'ledger': expected {expected}, a row for each step of an epoch, found {found}")
 
 
 def _record(setup: Setup, ledger: Ledger, epoch: int, seconds: float) -> dict[str, Any]:
@@ -168,7 +186,7 @@ def _summary(run: Run, setup: Setup, status: str, error: str | None = None) -> d
     return {
         "status": status,
         "error": error,
-        "epochs": len(metrics),
+        "epochs": last.get("epoch", 0),
         "steps": last.get("step", 0),
         **{name: last.get(name) for name in names},
         "best_test_accuracy": max((line["test_accuracy"] for line in metrics), default=None),

@@ -2,11 +2,13 @@
 
 config.json and summary.json are written once, whole or not at all. metrics.jsonl grows by one line an epoch and is
 synced to the disk before the epoch's checkpoint is: a kill between the two leaves a line too many, never one too few,
-and resuming takes it off again.
+and resuming takes it off again. What is read back is checked: names, types and ranges.
 """
 
 import json
 import os
+import shlex
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from autogd.training.config import Config
+from autogd.training.schema import Field, check, compare_names, read_json
 
 __all__ = ["Run", "find_runs", "sync_folder", "under_way", "write_whole"]
+
+_NUMBER = Field((float, type(None)), required=False)
+_LINE = {
+    "epoch": Field((int,), low=1),
+    "step": Field((int,), low=0, required=False),
+    "objective": _NUMBER,
+    "train_accuracy": Field((float,), low=0, high=1, required=False),
+    "test_objective": _NUMBER,
+    "test_accuracy": Field((float,), low=0, high=1, required=False),
+    **{f"{name}_{what}": _NUMBER for name in ("learning_rate", "update_size") for what in ("min", "mean", "max")},
+    "seconds": Field((float,), low=0, required=False),
+    "samples_per_second": _NUMBER,
+    "peak_memory_bytes": Field((int,), low=0, required=False),
+}
 
 
 @dataclass(frozen=True)
@@ -58,11 +75,11 @@ class Run:
 
     def config(self) -> Config:
         """What the run was started with."""
-        return Config.from_dict(_read_json(self.path / "config.json"))
+        return Config.from_dict(read_json(self.path / "config.json"))
 
     def metrics(self) -> list[dict[str, Any]]:
         """One object an epoch; a last line torn by a kill is left out."""
-        return [json.loads(line) for line, _ in self._lines()]
+        return [line for line, _ in self._lines()]
 
     def append(self, record: dict[str, Any]) -> None:
         """Add an epoch's line, and have it on the disk before this returns."""
@@ -72,19 +89,38 @@ class Run:
             os.fsync(file.fileno())
 
     def keep_epochs(self, epochs: int) -> None:
-        """Take off what was written after the epoch that a checkpoint knows: a torn line, or an epoch to be redone."""
+        """Take off what was written after the epoch that a checkpoint knows: a torn line, or an epoch to be redone.
+
+        Warns if lines of earlier epochs are missing.
+        """
         metrics = self.path / "metrics.jsonl"
-        end = 0
-        for line, position in self._lines():
-            if json.loads(line)["epoch"] <= epochs:
+        end, found = 0, set()
+        for line, position in self._lines(complete=True):
+            if line["epoch"] <= epochs:
                 end = position
+                found.add(line["epoch"])
+        missing = [str(epoch) for epoch in range(1, epochs + 1) if epoch not in found]
+        if missing:
+            warnings.warn(
+                f"{metrics}: has no line for epoch {', '.join(missing)}, which the checkpoint is past; training goes "
+                "on without, and curves and totals will lack it",
+                stacklevel=2,
+            )
         if metrics.exists() and metrics.stat().st_size > end:
             os.truncate(metrics, end)
 
     def summary(self) -> dict[str, Any] | None:
         """What the run came to; None while it is not finished."""
         path = self.path / "summary.json"
-        return _read_json(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        found = read_json(path)
+        if found.get("status") not in ("finished", "diverged"):
+            raise ValueError(
+                f"{path}: 'status': expected finished or diverged, found {str(found.get('status'))[:60]!r}; take the "
+                f"file away to have it written again: rm {shlex.quote(str(path))}, and resume"
+            )
+        return found
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write what the run came to, which also says that it is finished."""
@@ -97,16 +133,23 @@ class Run:
     def steps(self) -> dict[str, list[float]] | None:
         """Every step of the first epoch, one list a quantity; None where the run was not asked to trace them."""
         path = self.path / "steps.json"
-        return _read_json(path) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
 
-    def _lines(self) -> Iterator[tuple[bytes, int]]:
-        """Every whole line and where it ends."""
-        metrics = self.path / "metrics.jsonl"
-        end = 0
-        for line in metrics.read_bytes().splitlines(keepends=True) if metrics.exists() else []:
-            end += len(line)
-            if line.endswith(b"\n"):
-                yield line, end
+    def _lines(self, complete: bool = False) -> Iterator[tuple[dict[str, Any], int]]:
+        """Every whole line, checked, and where it ends; `complete` if no key may be missing."""
+        path = self.path / "metrics.jsonl"
+        end, before = 0, 0
+        for number, text in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else [], start=1):
+            end += len(text) + 1
+            try:
+                line = _parse_line(text, f"{path}, line {number}", before, complete)
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}. Mend the line, or take it out and do without that epoch's numbers: "
+                    f"sed -i {number}d {shlex.quote(str(path))}"
+                ) from error
+            before = line["epoch"]
+            yield line, end
 
 
 def find_runs(path: Path) -> list[Run]:
@@ -168,14 +211,17 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _parse_line(text: bytes, where: str, before: int, complete: bool) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected an object, found a {type(found).__name__}")
-    return found
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({error})") from error
+    line = check(found, _LINE, where)
+    if complete:
+        compare_names(line, _LINE, where)
+    if line["epoch"] <= before:
+        raise ValueError(f"{where}: epoch {line['epoch']} comes after epoch {before}")
+    return line
 
 
 def _fresh(config: Config) -> Path:

@@ -1,0 +1,128 @@
+"""A hundred pickles that mean harm, of every kind there is, each run the same."""
+
+import random
+import struct
+
+# real classes and functions: whoever looks one of them up and calls it, or gives it a state, leaves a trace
+CLASSES = (
+    "pathlib PosixPath", "pathlib PurePath", "collections OrderedDict", "torch Size", "torch Tensor", "torch.nn Linear",
+    "torch.distributed.checkpoint.metadata Metadata", "torch.distributed.checkpoint.metadata TensorProperties",
+    "torch.distributed.checkpoint.filesystem _StorageInfo", "autogd.data.unpickle PickledArray",
+    "autogd.training.checkpoint Reader", "numpy ndarray", "json JSONDecoder",
+)  # fmt: skip
+MODULES = ("colorsys", "wave", "filecmp", "sched", "netrc", "pyclbr", "tabnanny", "zipapp", "rlcompleter", "cmd")
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def name(words: str) -> bytes:
+    return b"c" + words.replace(" ", "\n").encode() + b"\n"
+
+
+def state(draws: random.Random) -> bytes:
+    """A dictionary of attributes, as BUILD takes it."""
+    keys = draws.sample(["_str", "victim", "__doc__", "call", "build", "_flavour", "dtype", "load"], 2)
+    return b"}(" + b"".join(text(key) + text("/victim") for key in keys) + b"u"
+
+
+def build(draws):
+    target = name(draws.choice(CLASSES))
+    return target + draws.choice([state(draws) + b"b", b"N" + state(draws) + b"\x86b"])
+
+
+def reduce(draws):
+    return name("builtins setattr") + b"(" + name(draws.choice(CLASSES)) + text("victim") + b"NtR"
+
+
+def imports(draws):
+    return name("importlib import_module") + text(draws.choice(MODULES)) + b"\x85R"
+
+
+def by_looking_up(draws):
+    """GLOBAL imports the module of the name that it looks up; STACK_GLOBAL does so, too."""
+    module = draws.choice(MODULES)
+    return draws.choice([name(f"{module} nothing"), text(module) + text("nothing") + b"\x93"])
+
+
+def of_old(draws):
+    target = draws.choice(["builtins\nsetattr\n", "posix\nputenv\n", "builtins\nexec\n"]).encode()
+    arguments = name(draws.choice(CLASSES)) + text("victim") + b"N"
+    return draws.choice([b"(" + arguments + b"i" + target, b"(c" + target + arguments + b"o"])
+
+
+def new_object(draws):
+    code = text("import pathlib; pathlib.PosixPath.victim = 1")
+    return draws.choice([name("builtins exec") + code + b"\x85\x81", name("builtins exec") + code + b"\x85R"])
+
+
+def extension(draws):
+    number = draws.randrange(1, 256)
+    register = name("copyreg add_extension") + b"(" + text("os") + text("system") + b"K" + bytes([number]) + b"tR0"
+    return register + b"\x82" + bytes([number]) + draws.choice([b"", text("true") + b"\x85R"])
+
+
+def persistent(draws):
+    return draws.choice([b"P" + b"victim" * draws.randrange(1, 5) + b"\n", text("victim") + b"Q"])
+
+
+def nesting(draws):
+    levels = draws.randrange(100, 3000)
+    return draws.choice(
+        [
+            b"}N" + b"\x85" * levels + b"Ns",
+            b"}N\x85" + b"q\x010h\x01h\x01\x86" * levels + b"Ns",
+            b"]q\x01" + b"]h\x01a" * levels,
+            b"(" * levels + b"t" * levels,
+            b"}q\x01" + text("a") + b"h\x01s",
+            b"}" + text("a") + b"]" * levels + b"a" * (levels - 1) + b"s",
+            b"\x8f(N" + b"\x85" * levels + b"\x90",
+        ]
+    )
+
+
+def huge(draws):
+    length = draws.randrange(1 << 29, 1 << 31)
+    return draws.choice(
+        [
+            b"X" + struct.pack("<I", length),
+            b"B" + struct.pack("<I", length),
+            b"T" + struct.pack("<i", length),
+            b"\x8b" + struct.pack("<i", length),
+            b"\x8d" + struct.pack("<Q", length << 20),
+            b"\x95" + struct.pack("<Q", length << 20) + b"}",
+            b"\x96" + struct.pack("<Q", length << 20),
+            b"Nr" + struct.pack("<I", length),
+            b"}j" + struct.pack("<I", length),
+            name("builtins bytearray") + b"J" + struct.pack("<i", length) + b"\x85R",
+        ]
+    )
+
+
+def memo(draws):
+    """Notes that are taken up as something else than they were."""
+    note = b"q" + bytes([draws.randrange(256)])
+    fetch = b"h" + note[1:]
+    return draws.choice(
+        [
+            name("builtins setattr") + note + b"0}" + note + b"0" + fetch + b"(" + name(draws.choice(CLASSES)) + b"tR",
+            name(draws.choice(CLASSES)) + note + b"0" + fetch + state(draws) + b"b" + fetch + state(draws) + b"b",
+            name("numpy dtype") + note + fetch + b"0" + state(draws) + b"b",
+            name("numpy ndarray") + note + name("numpy.core.multiarray _reconstruct") + fetch + b"\x86" + b"b",
+        ]
+    )
+
+
+KINDS = (build, reduce, imports, by_looking_up, of_old, new_object, extension, persistent, nesting, huge, memo)
+
+
+def crafted(count: int = 100) -> list[tuple[str, bytes]]:
+    """So many pickles, one kind after the other, half of them with a harmless end."""
+    draws = random.Random(0)
+    made = []
+    for i in range(count):
+        kind = KINDS[i % len(KINDS)]
+        ending = draws.choice([b".", b"0}.", b"}."])
+        made.append((kind.__name__, b"\x80\x04" + kind(draws) + ending))
+    return made
