@@ -22,8 +22,17 @@ from autogd.training import Config, Run, Stopped
 from autogd.training.setup import Setup
 
 ROOT = Path(__file__).parents[2]
-# where the second row of a laptop has less than the first
-CUT = {"width-depth/phases": {"width": 256, "epochs": 30}, "showcase/fcn32": {"epochs": 4}}
+# where the second row has less than the first
+CUT = {
+    "laptop": {"width-depth/phases": {"width": 256, "epochs": 30}, "showcase/fcn32": {"epochs": 4}},
+    "workstation": {
+        "width-depth/phases": {"width": 256, "epochs": 30},
+        "showcase/fcn32": {"epochs": 10},
+        "architectures/fcn16": {"epochs": 5},
+        "versus-tuned/fcn8": {"epochs": 30},
+        **{f"batch-size/batch{size}": {"epochs": 20} for size in (128, 1024, 4096)},
+    },
+}
 PAPER = {name: trial for each in EXPERIMENTS.values() for name, trial in each.trials("paper").items()}
 
 
@@ -31,29 +40,29 @@ PAPER = {name: trial for each in EXPERIMENTS.values() for name, trial in each.tr
 def smoke(tmp_path_factory):
     """All experiments at the smallest scale, once for this file."""
     folder = tmp_path_factory.mktemp("smoke")
-    started = time.monotonic()
+    started = time.process_time()
     assert main(["reproduce", "all", "--scale", "smoke", "--out", str(folder), "--json"]) == 0
-    return folder, time.monotonic() - started
+    return folder, time.process_time() - started
 
 
 @pytest.mark.slow
-def test_all_at_the_smallest_scale_takes_under_three_minutes(smoke):
+def test_all_at_the_smallest_scale_takes_under_two_minutes_of_a_core(smoke):
     folder, seconds = smoke
-    assert seconds < 180
+    assert seconds < 120 * torch.get_num_threads()
     assert {path.stem for path in folder.glob("*.txt")} == set(EXPERIMENTS)
     assert {path.stem for path in folder.glob("*.png")} == set(EXPERIMENTS) - {"theories-table"}
 
 
 @pytest.mark.slow
-def test_drawing_again_trains_nothing_and_takes_under_half_a_minute(smoke, monkeypatch, capsys):
+def test_drawing_again_trains_nothing_and_takes_under_half_a_minute_of_a_core(smoke, monkeypatch, capsys):
     folder, _ = smoke
     figures = {path: path.read_bytes() for path in folder.glob("*.png")}
     for path in figures:
         path.unlink()
     monkeypatch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
-    started = time.monotonic()
+    started = time.process_time()
     assert main(["reproduce", "all", "--out", str(folder), "--json"]) == 0
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
     assert {path: path.read_bytes() for path in folder.glob("*.png")} == figures
     told = json.loads(capsys.readouterr().out)
     assert list(told["experiments"]) == list(EXPERIMENTS)
@@ -65,7 +74,7 @@ def test_drawing_again_trains_nothing_and_takes_under_half_a_minute(smoke, monke
 def test_records_stay_and_weights_and_checkpoints_go(smoke):
     folder, _ = smoke
     kinds = {path.name for path in folder.rglob("*") if path.is_file() and path.parent != folder}
-    assert kinds == {"config.json", "metrics.jsonl", "summary.json", "steps.json"}
+    assert kinds == {"config.json", "cost.json", "metrics.jsonl", "summary.json", "steps.json"}
     assert not list(folder.rglob("checkpoints"))
 
 
@@ -155,12 +164,12 @@ def test_the_second_row_has_the_tasks_of_the_first(name, scale):
     trials = EXPERIMENTS[name].trials(scale)
     mine = {trial: config for trial, config in trials.items() if config.optimiser == "agd-stochastic"}
     assert mine
-    if scale != "laptop":  # where a part has to do
+    if scale not in CUT:  # where a part has to do
         assert len(mine) == sum(config.optimiser == "agd" for config in trials.values())
     for trial, config in mine.items():
         stem = trial.removesuffix("-agd-stochastic")
         agd = trials.get(f"{stem}-agd") or trials[stem]
-        small = CUT.get(stem, {}) if scale == "laptop" else {}
+        small = CUT.get(scale, {}).get(stem, {})
         assert config == replace(agd, optimiser="agd-stochastic", **small)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from autogd import models
+from autogd.geometry.atoms import Atom
 from autogd.geometry.directions import unit_direction
 from autogd.geometry.roles import read_roles
 from autogd.training.config import Config
@@ -92,7 +93,14 @@ def _forward(data: str, model: str, depth: int | None, width: int | None) -> int
 def _polar(data: str, model: str, depth: int | None, width: int | None) -> int:
     """Operations of the polar factors of all weights."""
     shape, classes, _, _ = SETS[data]
+    with torch.device("meta"):
+        roles = read_roles(models.build(model, shape, classes, depth=depth, width=width))
+    return sum(_direction(role.parameter.shape, role.atom) for role in roles)
+
+
+@cache
+def _direction(shape: torch.Size, atom: Atom) -> int:
+    """Operations of one weight's polar factors; most layers of a network are alike."""
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as polar:
-        for role in read_roles(models.build(model, shape, classes, depth=depth, width=width)):
-            unit_direction(role.parameter, role.atom, "spectral")
+        unit_direction(torch.zeros(shape), atom, "spectral")
     return polar.get_total_flops()
