@@ -115,8 +115,8 @@ def _list(options: Options) -> int:
     heads = ("name", "content", "runs", "operations", "GPU-hours", "core-hours", "spent")
     table = Table(*heads, title=f"scale {options.scale}", caption="core-hours: of runs that no figure above has")
     for row in rows:
-        cells = (str(row["runs"]), f"{row['operations']:.1e}", f"{row['gpu_hours']:,.2f}")
-        cells += tuple(f"{row[f'core_hours_{what}']:,.2f}" for what in ("planned", "spent"))
+        hours = [f"{row[what]:,.2f}" for what in ("gpu_hours", "core_hours_planned", "core_hours_spent")]
+        cells = (str(row["runs"]), f"{row['operations']:.1e}", *hours)
         table.add_row(str(row["name"]), str(row["content"]), *cells)
     Console().print(table)
     return 0
