@@ -45,7 +45,7 @@ class Cost:
     def core_hours(self) -> float:
         """On one core of a CPU, at the rate that was measured on an AMD EPYC of two cores.
 
-        >>> round(cost([Config(data="cifar10", depth=8, width=256, epochs=100)]).core_hours, 2)
+        >>> round(cost([Config(data="cifar10", depth=8, width=256, epochs=100, optimiser="agd")]).core_hours, 2)
         0.22
         """
         return (self.operations / CORE_RATE + self.steps * CORE_STEP) / 3600
