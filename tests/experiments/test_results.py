@@ -17,18 +17,18 @@ PAGE = (DOCS / "results.md").read_text()
 
 @pytest.fixture(scope="module")
 def redrawn(tmp_path_factory):
-    """The committed records, drawn and judged anew, with training forbidden; and the seconds that it took."""
+    """The committed records, drawn and judged anew, with training forbidden; and the seconds of a core that it took."""
     folder = tmp_path_factory.mktemp("results") / "laptop"
     shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("*.png", "*.txt"))
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
         assert main(["reproduce", "all", "--scale", "laptop", "--out", str(folder), "--json"]) == 0
-    return folder, time.monotonic() - started
+    return folder, time.process_time() - started
 
 
 @pytest.mark.slow
-def test_redrawing_takes_under_half_a_minute(redrawn):
+def test_redrawing_takes_under_half_a_minute_of_a_core(redrawn):
     folder, seconds = redrawn
     assert seconds < 30
     assert {path.name for path in folder.glob("*.png")} == {path.name for path in RESULTS.glob("*.png")}
