@@ -112,8 +112,7 @@ def _list(options: Options) -> int:
     if options.json:
         print(jsonlib.dumps(rows))
         return 0
-    name = Column("name", no_wrap=True)
-    heads = (name, "content", "runs", "operations", "GPU-hours", "core-hours", "spent")
+    heads = (Column("name", no_wrap=True), "content", "runs", "operations", "GPU-hours", "core-hours", "spent")
     table = Table(*heads, title=f"scale {options.scale}", caption="core-hours: of runs that no figure above has")
     for row in rows:
         hours = [f"{row[what]:,.2f}" for what in ("gpu_hours", "core_hours_planned", "core_hours_spent")]
