@@ -241,3 +241,21 @@ def test_text_is_covered_once_an_epoch(tmp_path):
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     first_step(setup, ledger)
     assert evaluate(setup)["test_objective"] == pytest.approx(math.log(setup.task.classes), rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "layout"),
+    [
+        ("resnet18", 16, torch.channels_last),
+        ("resnet18", 4, torch.contiguous_format),  # too thin: torch's strided 1 × 1 kernels crash there
+        ("vgg16", 16, torch.channels_last),
+        ("fcn", 16, torch.contiguous_format),
+    ],
+)
+def test_wide_convolutions_get_their_images_with_channels_last(model, width, layout):
+    setup = Setup.build(Config(model=model, width=width, batch_size=4))
+    assert setup.layout is layout
+    plain = setup.test_batch(torch.arange(4))[0].contiguous()
+    images = plain.contiguous(memory_format=layout)
+    assert torch.allclose(setup.model.eval()(plain), setup.model(images), atol=1e-5)
+    assert all(p.is_contiguous() for p in setup.model.parameters())

@@ -1,7 +1,8 @@
 """Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
 
-Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `paper` is the full experiment.
-A stopped experiment goes on with the same command, and one that is recorded is only drawn again.
+Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `workstation` a night of two
+cores, on all of it; `paper` is the full experiment. A stopped experiment goes on with the same command, and one that is
+recorded is only drawn again. The cost of each run is told before it starts.
 
 example: autogd reproduce showcase --scale smoke
 """
@@ -10,6 +11,7 @@ import json as jsonlib
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from rich.table import Column, Table
 
 from autogd.experiments.catalogue import EXPERIMENTS, carry_out
 from autogd.experiments.cost import cost
+from autogd.experiments.effort import Effort, effort, left
+from autogd.experiments.meter import spent
+from autogd.experiments.packed import pack, unpack
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction import Shown, show
 from autogd.report.reproduction.claims import markdown
@@ -37,13 +42,17 @@ class Options:
     name: tyro.conf.Positional[str] = "all"
     """which experiment, or all; --list names them"""
     scale: Scale = "smoke"
-    """how large: seconds, minutes on a laptop, or as in the paper"""
+    """how large: seconds, minutes on a laptop, a night of two cores, or as in the paper"""
     out: Path | None = None
     """where records and figures go; left out, runs/reproduce/SCALE"""
     data_dir: str | None = None
     """where the data sets are, or are to be put; not recorded"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one; not recorded"""
+    only: str | None = None
+    """train only the runs whose names match, such as 'versus-tuned/*-agd', and draw what is then complete"""
+    records: Path | None = None
+    """a folder with one file a figure: take the runs that it holds as recorded, and add those that end here"""
     list: bool = False
     """say what there is, and what it costs at this scale, and do nothing"""
     json: bool = False
@@ -59,10 +68,12 @@ def run(options: Options) -> int:
         return _list(options)
     folder = options.out or Path("runs/reproduce") / options.scale
     folder.mkdir(parents=True, exist_ok=True)
+    if options.records is not None:
+        unpack(options.records, folder)
     console = Console(stderr=True, quiet=options.json)
     if options.scale == "paper":
         trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
-        missing = [config for name, config in trials.items() if Run(folder / name).summary() is None]
+        missing = [config for name, config in trials.items() if not _ended(folder, name)]
         console.print(f"{len(missing)} runs: {cost(missing)}", highlight=False)
     shown = {}
     for name in names:
@@ -71,6 +82,10 @@ def run(options: Options) -> int:
         except Stopped as stopped:
             print("autogd reproduce: stopped; what is recorded stays, and the same command goes on", file=sys.stderr)
             return 128 + stopped.signal_number
+        missing_runs = [each for each in EXPERIMENTS[name].trials(options.scale) if not _ended(folder, each)]
+        if missing_runs and options.only is not None:
+            console.print(f"{name}: not drawn, {len(missing_runs)} of its runs are not recorded yet", highlight=False)
+            continue
         shown[name] = show(name, options.scale, folder)
         _write(name, shown[name], folder, options.scale)
         if not options.json:
@@ -81,38 +96,62 @@ def run(options: Options) -> int:
     return 0
 
 
+def _ended(folder: Path, trial: str) -> bool:
+    return Run(folder / trial).summary() is not None
+
+
 def _list(options: Options) -> int:
     rows = []
+    folder = options.out or Path("runs/reproduce") / options.scale
     for name, experiment in EXPERIMENTS.items():
         trials = experiment.trials(options.scale)
         found = cost(trials.values())
         rows.append({"name": name, "content": experiment.content, "runs": len(trials), "steps": found.steps})
         rows[-1] |= {"operations": found.operations, "gpu_hours": found.gpu_hours}
+        rows[-1] |= {f"core_hours_{what}": hours for what, hours in _hours(effort(name, trials, folder)).items()}
     if options.json:
         print(jsonlib.dumps(rows))
         return 0
-    table = Table("name", "content", "runs", "operations", "GPU-hours", title=f"scale {options.scale}")
+    heads = (Column("name", no_wrap=True), "content", "runs", "operations", "GPU-hours", "core-hours", "spent")
+    table = Table(*heads, title=f"scale {options.scale}", caption="core-hours: of runs that no figure above has")
     for row in rows:
-        cells = (str(row["runs"]), f"{row['operations']:.1e}", f"{row['gpu_hours']:,.2f}")
+        hours = [f"{row[what]:,.2f}" for what in ("gpu_hours", "core_hours_planned", "core_hours_spent")]
+        cells = (str(row["runs"]), f"{row['operations']:.1e}", *hours)
         table.add_row(str(row["name"]), str(row["content"]), *cells)
     Console().print(table)
     return 0
 
 
+def _hours(found: Effort) -> dict[str, float]:
+    return {"planned": found.planned, "planned_of_ended": found.planned_of_ended, "spent": found.spent}
+
+
 def _train(name: str, options: Options, folder: Path, console: Console) -> None:
     """Train what is not recorded, behind two bars: the runs of the experiment, and the steps of the run."""
     trials = EXPERIMENTS[name].trials(options.scale)
-    todo = [trial for trial in trials if Run(folder / trial).summary() is None]
+    chosen = [trial for trial in trials if options.only is None or fnmatch(trial, options.only)]
+    todo = [trial for trial in chosen if not _ended(folder, trial)]
+    if todo:
+        hours = sum(left(trials[trial], Run(folder / trial)) for trial in todo)
+        console.print(f"{name}: {len(todo)} runs to train, about {hours:.2g} core-hours", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=options.json or not todo) as progress:
-        whole = progress.add_task(name, total=len(trials))
+        whole = progress.add_task(name, total=len(chosen))
         part = progress.add_task("")
         where = {"data_dir": options.data_dir, "device": options.device}
-        for each in carry_out(trials, folder, lambda trial: _Bar(progress, part, trial), where):
+
+        def watch(trial: str) -> Watch:
+            hours = left(trials[trial], Run(folder / trial))
+            console.print(f"{trial}: starts, about {hours:.2g} core-hours", highlight=False, soft_wrap=True)
+            return _Bar(progress, part, trial)
+
+        for each in carry_out(trials, folder, watch, where, chosen):
             progress.advance(whole)
             trial = str(each.path.relative_to(folder))
+            if options.records is not None:
+                pack(trial, each, options.records)
             if trial in todo:
-                console.print(f"{trial}: {_ending(each)}", highlight=False, soft_wrap=True)
+                console.print(f"{trial}: {_ending(each)}{_took(each)}", highlight=False, soft_wrap=True)
 
 
 class _Bar(Watch):
@@ -132,6 +171,11 @@ def _ending(run: Run) -> str:
         return f"diverged: {summary.get('error')}"
     accuracies = f"train {summary['train_accuracy']:.1%}, test {summary['test_accuracy']:.1%}"
     return f"objective {summary['objective']:.4g}, {accuracies}, {summary['seconds']:.0f} s"
+
+
+def _took(run: Run) -> str:
+    hours = spent(run)
+    return f", {hours['spent_core_hours']:.2g} of {hours['planned_core_hours']:.2g} core-hours" if hours else ""
 
 
 def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:

@@ -1,13 +1,15 @@
 """Every experiment of the paper by its name, and how to carry one out."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autogd.experiments import architectures, batch_size, optimisers_table, showcase, versus_tuned, width_depth
+from autogd.experiments.meter import Meter
 from autogd.experiments.preset import Scale
+from autogd.experiments.tuned import settled
 from autogd.training import Config, Run, Watch
 from autogd.training.study import run_study
 
@@ -38,18 +40,23 @@ def carry_out(
     folder: Path,
     watch: Callable[[str], Watch] = lambda name: Watch(),
     where: Mapping[str, Any] | None = None,
+    only: Sequence[str] | None = None,
 ) -> Iterator[Run]:
     """Train every trial that is not recorded yet, and keep its records; weights and checkpoints go when it ends.
+
+    cost.json beside the records says how many core-hours were planned, and how many were spent. `only` names the
+    trials to train, in their order; left out, all.
 
     >>> import tempfile
     >>> trial = {"figure/small": Config(depth=2, width=8, epochs=1)}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (run,) = carry_out(trial, Path(folder))
     ...     sorted(file.name for file in run.path.iterdir())
-    ['config.json', 'metrics.jsonl', 'summary.json']
+    ['config.json', 'cost.json', 'metrics.jsonl', 'summary.json']
     """
-    for name, config in trials.items():
-        (run,) = run_study({name: config}, folder, lambda name: [watch(name)], where)
+    for name in trials if only is None else only:
+        trial = {name: settled(name, trials[name], trials, folder)}
+        (run,) = run_study(trial, folder, lambda name: [watch(name), Meter()], where)
         shutil.rmtree(run.checkpoints, ignore_errors=True)
         (run.path / "weights.safetensors").unlink(missing_ok=True)
         yield run

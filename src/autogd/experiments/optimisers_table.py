@@ -40,7 +40,7 @@ def trials(scale: Scale) -> dict[str, Config]:
     [(4, 64), (4, 512), (24, 64)]
     """
     grid = (1e-3, 1e-1) if scale == "smoke" else GRID
-    task = published(data="digits", epochs={"smoke": 1, "laptop": 10, "paper": 100}[scale])
+    task = published(data="digits", epochs={"smoke": 1, "laptop": 10, "workstation": 30, "paper": 100}[scale])
     rivals = {row.optimiser: grid for row in ROWS if baselines.entry(row.optimiser).rated}
     found: dict[str, Config] = {}
     for name, (depth, width) in SHAPES.items():

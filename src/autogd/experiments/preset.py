@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from autogd.training.config import Config
 
-__all__ = ["SCALES", "Scale", "against", "beside", "published"]
+__all__ = ["SCALES", "Scale", "against", "beside", "published", "short_then_tuned"]
 
-Scale = Literal["smoke", "laptop", "paper"]
-SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
+Scale = Literal["smoke", "laptop", "workstation", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "laptop", "workstation", "paper")
 
 
 def published(**changes: Any) -> Config:
@@ -47,6 +47,23 @@ def against(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]]) ->
     for name, rates in rivals.items():
         trials |= {f"{prefix}-{name}-{rate:g}": replace(task, optimiser=name, lr=rate) for rate in rates}
     return trials
+
+
+def short_then_tuned(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]], short: int) -> dict[str, Config]:
+    """As `against`, but rivals take `short` epochs at each rate, and then all epochs at their best one.
+
+    The rate of the run that ends in `-tuned` is left open: the records of the short runs decide it.
+
+    >>> list(short_then_tuned("figure/net", published(), {"adam": [1e-3]}, short=2))
+    ['figure/net-agd', 'figure/net-agd-stochastic', 'figure/net-adam-0.001', 'figure/net-adam-tuned']
+    """
+    grids = {
+        f"{prefix}-{name}-{rate:g}": replace(task, optimiser=name, lr=rate, epochs=short)
+        for name, rates in rivals.items()
+        for rate in rates
+    }
+    tuned = {f"{prefix}-{name}-tuned": replace(task, optimiser=name, lr=None) for name in rivals}
+    return {**against(prefix, task, {}), **grids, **tuned}
 
 
 def beside(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autogd.baselines import PAPER_GRID
-from autogd.experiments.preset import Scale, against, published
+from autogd.experiments.preset import Scale, against, published, short_then_tuned
 from autogd.training.config import Config
 
 __all__ = ["deep", "large", "residual", "trials"]
@@ -27,12 +27,14 @@ def deep(scale: Scale) -> dict[str, Config]:
     task = {
         "smoke": published(data="digits", depth=32, width=32, epochs=3),
         "laptop": published(depth=32, width=128, epochs=8),
+        "workstation": published(depth=32, width=256, epochs=40),
         # the paper says neither the width nor the epochs of this panel
         "paper": published(depth=32, width=256, epochs=150),
     }[scale]
     found = against("showcase/fcn32", task, {"adam": [1e-3], "sgd": [0.1], "sgd-plain": [0.1]})
-    if scale == "laptop":  # its steps cost more than the passes of so thin a network: half the epochs
-        found["showcase/fcn32-agd-stochastic"] = replace(found["showcase/fcn32-agd-stochastic"], epochs=4)
+    few = {"laptop": 4, "workstation": 10}.get(scale)
+    if few:  # its steps cost more than the passes of so thin a network
+        found["showcase/fcn32-agd-stochastic"] = replace(found["showcase/fcn32-agd-stochastic"], epochs=few)
     return found
 
 
@@ -45,8 +47,13 @@ def residual(scale: Scale) -> dict[str, Config]:
     task = {
         "smoke": published(data="digits", model="resnet18", width=2, epochs=1, limit=384),
         "laptop": published(model="resnet18", width=4, epochs=4, limit=5120),
+        "workstation": published(model="resnet18", width=16, epochs=20),
         "paper": published(model="resnet18", epochs=200),
     }[scale]
+    if scale == "workstation":
+        return short_then_tuned(
+            "showcase/resnet18", task, {"adam": (1e-4, 1e-3, 1e-2), "sgd": (1e-3, 1e-2, 1e-1)}, short=6
+        )
     grid = (1e-3, 1e-1) if scale == "smoke" else PAPER_GRID
     return against("showcase/resnet18", task, {"adam": grid, "sgd": grid})
 
@@ -60,6 +67,7 @@ def large(scale: Scale) -> dict[str, Config]:
     task = {
         "smoke": published(data="digits", model="resnet50", width=2, loss="cross-entropy", epochs=1, limit=256),
         "laptop": published(model="resnet50", width=4, loss="cross-entropy", epochs=4, limit=2560),
+        "workstation": published(model="resnet50", width=8, loss="cross-entropy", epochs=8, limit=10240),
         "paper": published(data="imagenet", model="resnet50", loss="cross-entropy", batch_size=1024, epochs=350),
     }[scale]
     return against("showcase/resnet50", task, {"sgd": [0.1]})

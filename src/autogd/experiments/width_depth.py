@@ -1,9 +1,13 @@
 """AGD on fully-connected networks of every width and depth, and the two phases of its learning rate."""
 
+from dataclasses import replace
+
 from autogd.experiments.preset import Scale, beside, published
 from autogd.training.config import Config
 
 __all__ = ["grid", "phases", "second_row", "trials"]
+
+PATIENCE = 80  # epochs of the widest network of a workstation
 
 
 def trials(scale: Scale) -> dict[str, Config]:
@@ -26,6 +30,7 @@ def grid(scale: Scale) -> dict[str, Config]:
     task = {
         "smoke": published(data="digits", epochs=2),
         "laptop": published(epochs=6, limit=12800),
+        "workstation": published(epochs=40),
         "paper": published(epochs=500),
     }[scale]
     if scale == "smoke":
@@ -33,10 +38,14 @@ def grid(scale: Scale) -> dict[str, Config]:
     pairs = [(depth, width) for depth in depths for width in widths]
     if scale == "laptop":  # one core has no time for the corner that is both deep and wide
         pairs = [(depth, width) for depth, width in pairs if width <= 256 or (width == 512 and depth <= 8)]
-    return {
-        f"width-depth/depth{depth}-width{width}": Config(**{**task.as_dict(), "depth": depth, "width": width})
-        for depth, width in pairs
+    if scale == "workstation":
+        pairs = [(depth, width) for depth, width in pairs if width <= 512]
+    found = {
+        f"width-depth/depth{depth}-width{width}": replace(task, depth=depth, width=width) for depth, width in pairs
     }
+    if scale == "workstation":  # the paper's best network, as far as two hours of a core go
+        found["width-depth/depth4-width2048"] = replace(task, depth=4, width=2048, epochs=PATIENCE)
+    return found
 
 
 def phases(scale: Scale) -> dict[str, Config]:
@@ -48,22 +57,24 @@ def phases(scale: Scale) -> dict[str, Config]:
     task = {
         "smoke": published(data="digits", depth=4, width=128, epochs=60, limit=256),
         "laptop": published(depth=4, width=512, epochs=120, limit=5120, augment=False),
+        "workstation": published(depth=4, width=1024, epochs=120, limit=10240, augment=False),
         "paper": published(depth=8, width=2048, epochs=500, augment=False),
     }[scale]
     return {"width-depth/phases": task}
 
 
 def second_row(scale: Scale) -> dict[str, Config]:
-    """Our own rule for minibatches on the same networks; on a laptop on six of them.
+    """Our own rule for minibatches on the same networks; on some of them below the scale of the paper.
 
     Its polar factors cost as much as the cube of the width, many times the forward and backward passes of so small a
-    batch: a laptop has time for three depths at two widths, and for the two phases of a narrower one.
+    batch: a core has time for two or three depths at two widths, and for the two phases of a narrower one.
 
     >>> len(second_row("laptop"))
     7
     """
     squares, heart = grid(scale), phases(scale)
-    if scale != "laptop":
+    if scale not in ("laptop", "workstation"):
         return {**beside(squares), **beside(heart)}
-    some = {name: trial for name, trial in squares.items() if trial.depth in (2, 8, 32) and trial.width in (64, 256)}
+    depths = (2, 8, 32) if scale == "laptop" else (2, 8)
+    some = {name: trial for name, trial in squares.items() if trial.depth in depths and trial.width in (64, 256)}
     return {**beside(some), **beside(heart, width=256, epochs=30)}

@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from autogd.experiments.tuned import END, lowest_objective
 from autogd.training import Config, Run
 
-__all__ = ["Runs", "best", "budget", "final", "over_grid", "percent", "point"]
+__all__ = ["Runs", "best", "budget", "final", "over_grid", "percent", "point", "tuning"]
 
 Runs = Mapping[str, Run]
 """Runs by the name of their trial."""
@@ -40,7 +41,7 @@ def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
         if head.endswith("e"):  # 1e-05 has a dash of its own
             head, _, mantissa = head.rpartition("-")
             rate = f"{mantissa}-{rate}"
-        if head == prefix:
+        if head == prefix and f"-{rate}" != END:
             found[float(rate)] = run
     return dict(sorted(found.items()))
 
@@ -48,16 +49,30 @@ def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
 def best(runs: Runs, prefix: str) -> tuple[float, Run] | None:
     """A rival's best learning rate, and its run: the lowest training objective; None where every rate diverged.
 
-    The test set decides nothing: to choose by it would be to train on it.
+    If the grid was trained for a few epochs only, the run is the long one at the rate that the grid chose.
 
     >>> best({}, "showcase/resnet18-adam") is None
     True
     """
-    grid = {rate: run for rate, run in over_grid(runs, prefix).items() if not math.isnan(final(run, "objective"))}
-    if not grid:
-        return None
-    rate = min(grid, key=lambda rate: final(grid[rate], "objective"))
-    return rate, grid[rate]
+    grid = over_grid(runs, prefix)
+    long = runs.get(f"{prefix}{END}")
+    if long is not None:
+        rate = long.config().lr
+        return None if rate is None or math.isnan(final(long, "objective")) else (rate, long)
+    rate = lowest_objective(grid)
+    return None if rate is None else (rate, grid[rate])
+
+
+def tuning(runs: Runs, prefix: str) -> str:
+    """How long a rival's rates were tried, in words, if that is not how long its best one was trained.
+
+    >>> tuning({}, "showcase/resnet18-adam")
+    ''
+    """
+    grid = over_grid(runs, prefix)
+    if f"{prefix}{END}" not in runs or not grid:
+        return ""
+    return f"; rates chosen after {next(iter(grid.values())).config().epochs} epochs"
 
 
 def percent(share: float) -> str:

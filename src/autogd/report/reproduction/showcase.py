@@ -5,7 +5,7 @@ from typing import Any
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, dress, empty, mark, wrapped
-from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid, point
+from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid, point, tuning
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
 __all__ = ["claims", "draw", "grid_panel", "second_row"]
@@ -64,8 +64,12 @@ def grid_panel(
         grid = over_grid(runs, f"{prefix}-{rival}")
         for name, style in kinds:
             values = [min(factor * final(run, name), ceiling) for run in grid.values()]
-            label = titles[rival] if style == "-" else None
+            label = titles[rival] + tuning(runs, f"{prefix}-{rival}") if style == "-" else None
             axes.plot(list(grid), values, color=COLOURS[rival], ls=style, marker="o", ms=3.5, lw=1.6, label=label)
+            long = best(runs, f"{prefix}-{rival}") if tuning(runs, f"{prefix}-{rival}") else None
+            if long:
+                end, face = min(factor * final(long[1], name), ceiling), COLOURS[rival] if style == "-" else "white"
+                axes.plot([long[0]], [end], color=COLOURS[rival], marker="*", ms=9, mfc=face, ls="")
     axes.set_xscale("log")
 
 
@@ -97,7 +101,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
             "91.2% (Adam 92.9%)",
             ours,
             verdict(gap <= 0.03, gap <= 0.06, small=scale != "paper"),
-            budget(agd.config()),
+            budget(agd.config()) + tuning(runs, "showcase/resnet18-adam"),
         )
     )
     agd, sgd = runs["showcase/resnet50-agd"], runs["showcase/resnet50-sgd-0.1"]

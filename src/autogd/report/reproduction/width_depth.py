@@ -75,8 +75,12 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
     """Best and worst, the order by width and by depth, and the two phases."""
     cells, small = grid(runs), scale != "paper"
     test = {key: final(run, "test_accuracy") for key, run in cells.items()}
-    train = {key: final(run, "objective") for key, run in cells.items()}
-    said = budget(next(iter(cells.values())).config(), width=True, depth=True)
+    first = next(iter(cells.values())).config()
+    said = budget(first, width=True, depth=True)
+    longer = {key: run.config().epochs for key, run in cells.items() if run.config().epochs != first.epochs}
+    everywhere = said + "".join(f"; depth {d}, width {w}: {epochs} epochs" for (d, w), epochs in longer.items())
+    # networks are put in order by width and depth if they had the same budget
+    train = {key: final(run, "objective") for key, run in cells.items() if key not in longer}
     top, low = max(test, key=lambda k: test[k]), min(test, key=lambda k: test[k])
     rows = [[train[k] for k in sorted(train) if k[0] == depth] for depth in sorted({d for d, _ in train})]
     wider = [a > b for row in rows for a, b in pairwise(row)]
@@ -86,7 +90,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
             "63.7% (depth 4, width 2048)",
             f"{percent(test[top])} (depth {top[0]}, width {top[1]})",
             verdict(not small and abs(test[top] - 0.637) < 0.02, top == (4, max(w for _, w in test)), small),
-            said,
+            everywhere,
         ),
         Claim(
             "the worst test accuracy of the grid, and where",

@@ -1,0 +1,73 @@
+"""Figures of the workstation: budgets that differ within a figure are told, and never compared unseen."""
+
+from dataclasses import replace
+
+import pytest
+
+from autogd.experiments import showcase as plans
+from autogd.experiments import width_depth as grids
+from autogd.report.reproduction import architectures, showcase, width_depth
+from autogd.report.reproduction.curves import empty
+from autogd.training import Run
+
+
+def recorded(folder, name, config, objective, accuracy):
+    run = Run.create(config, folder / name)
+    row = {"objective": objective, "train_accuracy": accuracy, "test_accuracy": accuracy}
+    row |= {f"learning_rate_{what}": 0.1 for what in ("min", "mean", "max")}
+    run.append({"epoch": 1, "step": 1, **row})
+    run.write_summary({"status": "finished", **row})
+    return run
+
+
+@pytest.fixture
+def residual(tmp_path):
+    """ResNet-18 at a workstation's scale: Adam best at 0.001, SGD at 0.1, and both long runs."""
+    ends = {"adam-0.001": (0.4, 0.6), "sgd-0.1": (0.3, 0.7), "adam-tuned": (0.2, 0.8), "sgd-tuned": (0.1, 0.9)}
+    found = {}
+    for name, config in plans.residual("workstation").items():
+        end = name.removeprefix("showcase/resnet18-")
+        if end.endswith("tuned"):
+            config = replace(config, lr={"adam-tuned": 1e-3, "sgd-tuned": 0.1}[end])
+        found[name] = recorded(tmp_path, name, config, *ends.get(end, (0.9, 0.3)))
+    return found
+
+
+def test_a_grid_of_few_epochs_is_labelled_and_its_long_run_is_a_star(residual):
+    axes = empty(2, 2, "", "").subplots()
+    showcase.grid_panel(axes, residual, "showcase/resnet18", ("adam",))
+    assert "Adam; rates chosen after 6 epochs" in axes.get_legend_handles_labels()[1]
+    stars = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "*"]
+    assert stars == [[[1e-3, 80.0]]] * 2
+
+
+def test_the_residual_network_is_judged_by_the_long_runs(residual, tmp_path):
+    others = {**plans.deep("workstation"), **plans.large("workstation")}
+    runs = {**residual, **{name: recorded(tmp_path, name, config, 1.0, 0.1) for name, config in others.items()}}
+    _, claim, stand_in = showcase.claims(runs, "workstation")
+    assert claim.ours == "test accuracy: AGD 30.0%, Adam 80.0% at 0.001, SGD 90.0% at 0.1"
+    assert claim.budget.endswith("; rates chosen after 6 epochs")
+    assert "on a stand-in" in stand_in.ours
+
+
+def test_stand_ins_say_so_and_the_others_do_not(tmp_path):
+    from autogd.experiments.architectures import trials
+
+    plan = {name: replace(c, lr=1e-3) if name.endswith("tuned") else c for name, c in trials("workstation").items()}
+    runs = {name: recorded(tmp_path, name, config, 0.5, 0.5) for name, config in plan.items()}
+    claims = architectures.claims(runs, "workstation")
+    assert ["stand-in" in claim.ours for claim in claims] == [False, False, True, True]
+
+
+def test_the_widest_network_had_more_epochs_and_is_not_in_the_order_by_width(tmp_path):
+    plan = {**grids.grid("workstation"), **grids.phases("workstation")}
+    # wider is better, but for the widest, whose objective must not count
+    runs = {
+        name: recorded(tmp_path, name, config, 9.0 if config.width == 2048 else 1 / config.width, config.width / 1e4)
+        for name, config in plan.items()
+    }
+    best, _, wider, *_ = width_depth.claims(runs, "workstation")
+    assert best.ours == "20.5% (depth 4, width 2048)"
+    assert best.budget.endswith("; depth 4, width 2048: 80 epochs")
+    assert wider.ours == "15 of 15 doublings of the width lower it"
+    assert wider.verdict == "reproduced"
