@@ -7,6 +7,7 @@ nesting, instructions and copies have limits. So no pickle takes more than a few
 import pickle
 import pickletools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 __all__ = ["Buildable", "Inert", "Machine"]
@@ -66,14 +67,14 @@ class Machine:
         self._known: dict[str, Callable[[Any], None]] = {
             **dict.fromkeys(_CARRIED, self._push),
             **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), lambda text: self._push(text.encode("latin1"))),
-            **{name: (lambda _, value=value: self._push(value)) for name, value in _CONSTANTS.items()},
-            **{name: (lambda _, count=count: self._tie(self._pop(count))) for name, count in _TUPLES.items()},
+            **{name: partial(self._push_constant, value) for name, value in _CONSTANTS.items()},
+            **{name: partial(self._tie_last, count) for name, count in _TUPLES.items()},
             **dict.fromkeys(_NOTHING, lambda _: None),
             "EMPTY_DICT": lambda _: self._push({}, 1),
             "EMPTY_LIST": lambda _: self._push([], 1),
             "MARK": lambda _: self._marks.append(len(self._stack)),
             "POP": lambda _: self._drop(),
-            "POP_MARK": lambda _: self._pop_to_mark() and None,
+            "POP_MARK": lambda _: self._forget_to_mark(),
             "TUPLE": lambda _: self._tie(self._pop_to_mark()),
             "APPEND": lambda _: self._append(self._pop(1)),
             "APPENDS": lambda _: self._append(self._pop_to_mark()),
@@ -87,6 +88,15 @@ class Machine:
             "REDUCE": lambda _: self._call(),
             "BUILD": lambda _: self._build(),
         }
+
+    def _push_constant(self, value: Any, _: Any) -> None:
+        self._push(value)
+
+    def _tie_last(self, count: int, _: Any) -> None:
+        self._tie(self._pop(count))
+
+    def _forget_to_mark(self) -> None:
+        self._pop_to_mark()
 
     def run(self, data: bytes) -> Any:
         """What a pickle comes to."""
