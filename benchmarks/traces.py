@@ -1,6 +1,6 @@
-"""η over training, on four workloads of the quality benchmark, beside what a cosine schedule would do with the same start.
+"""η over training on four workloads of the quality benchmark, beside a cosine schedule from the same start.
 
-The figure is drawn from the records: `python benchmarks/traces.py` draws, `python benchmarks/traces.py DATA` runs first.
+The figure is drawn from the records: `python benchmarks/traces.py` draws, `... traces.py DATA` runs first.
 """
 
 import json
