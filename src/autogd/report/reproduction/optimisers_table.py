@@ -21,7 +21,7 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
     """The table's cells, in the order of `HEAD`.
 
     >>> [row[-1] for row in rows({})]
-    ['3.00 (the paper: 3)', '2.00 (the paper: 2)', '1.00 (the paper: 1)', '1.00 (the paper: 1)', '3.00']
+    ['3.00 (the paper: 3)', '2.00 (the paper: 2)', '1.00 (the paper: 1)', '1.00 (the paper: 1)', '2.50']
     """
     found = []
     for row in ROWS:
