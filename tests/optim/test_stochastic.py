@@ -348,3 +348,11 @@ def test_schedules_and_gains_multiply_the_step():
         optimiser.step()
         steps.append(model.layers[0].weight.detach() - before)
     assert torch.allclose(steps[0] * 0.25, steps[1], atol=1e-7)
+
+
+def test_a_state_of_the_rule_before_is_refused():
+    optimiser = StochasticAGD(nn.Linear(3, 3))
+    state = optimiser.state_dict()
+    state["param_groups"][0]["memory"] = torch.zeros(9)
+    with pytest.raises(ValueError, match="measured slopes; begin anew"):
+        optimiser.load_state_dict(state)

@@ -131,6 +131,11 @@ class StochasticAGD(Lending):
         saved = self.param_groups[0].get("rate")
         return RateState(*(torch.zeros(2) if saved is None else saved).to(plan.reach).unbind())
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if any("memory" in group for group in self.param_groups):
+            raise ValueError("memory: this state is of a StochasticAGD that measured slopes; begin anew, without it")
+
 
 def _dense(plan: Plan) -> list[Tensor]:
     grads = plan.gradients()
