@@ -136,7 +136,10 @@ def scion(model: nn.Module, lr: float | None) -> Any:
             with mock.patch.object(oracles, name, partial(getattr(oracles, name), dtype=torch.float32)):
                 return super().step(closure)
 
-    return Scion(model.parameters(), **_rate(lr))
+    optimiser = Scion(model.parameters(), **_rate(lr))
+    for group in optimiser.param_groups:  # a number that is an enumeration: a checkpoint takes plain ones
+        group["norm_type"] = int(group["norm_type"])
+    return optimiser
 
 
 class DoG:
