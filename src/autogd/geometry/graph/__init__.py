@@ -1,0 +1,10 @@
+"""Read any architecture from the computation: the autograd graph of one forward pass.
+
+`computation` is the graph, `axes` and `moves` follow a parameter's dimensions through it, `uses` finds what each is
+used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` is the whole of it for one pass.
+"""
+
+from autogd.geometry.graph.cuts import same_cut
+from autogd.geometry.graph.reading import Reading, read_graph
+
+__all__ = ["Reading", "read_graph", "same_cut"]
