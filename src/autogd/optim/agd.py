@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd.engine.architecture import Architecture
 from autogd.geometry.atoms import Atom, Rule
-from autogd.geometry.chain import chain_of
 from autogd.geometry.directions import check_geometry
-from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
@@ -76,10 +75,7 @@ class AGD(Optimizer):
         self._sizes = sizes
         self._overrides = dict(atoms or {})
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
-        self._atoms: dict[Tensor, Atom] = {}
-        self._names: dict[Tensor, str] = {}
-        self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight that it belongs to
-        self._chain = 0.0  # how many layers compound, D
+        self._architecture = Architecture()
         self._plans: dict[object, Plan] = {}
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
@@ -97,24 +93,22 @@ class AGD(Optimizer):
         if isinstance(group["params"], Iterator):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
-        check_parameters(named, self._names)
+        check_parameters(named, self._architecture.names)
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
             names = dict(group["params"].named_parameters(remove_duplicate=False))
-            roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
-            self._chain = max(self._chain, chain_of(group["params"], roles))
+            overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
+            roles = self._architecture.add_module(group["params"], overrides)
             group["params"] = list(named.values())
         else:
-            roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
-            self._chain += sum(role.atom.weight for role in roles)  # of lone tensors, all may stand in one chain
+            overrides = {n: self._overrides.pop(n) for n in named if n in self._overrides}
+            roles = self._architecture.add_tensors(named, overrides)
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
         super().add_param_group(group)
-        self._atoms.update({role.parameter: role.atom for role in roles})
-        self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
-        self._names.update({parameter: name for name, parameter in named.items()})
+        self._architecture.names.update({parameter: name for name, parameter in named.items()})
         self._plans.clear()
 
     @torch.no_grad()
@@ -178,24 +172,43 @@ class AGD(Optimizer):
         """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
         if self._last is None:
             return None
-        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        names = tuple(self._architecture.names[parameter] for parameter in self._last[0].parameters)
         return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
 
     def _plan(self) -> Plan | None:
         """The plan for the tensors that have a gradient now; the rest are left out of G and of L."""
-        key = tuple(
+        having: Any = tuple(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else _spread(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
-        if key not in self._plans and key:
+        key = (self._architecture.version, having)
+        if key not in self._plans and having:
+            self._settle()
+            key = (self._architecture.version, having)
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
             entries = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
-            self._plans[key] = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
+            weights = self._architecture.weights
+            self._plans[key] = make_plan([(p, self._atom(p, group), group) for p, group in entries], weights)
         return self._plans.get(key)
 
+    @property
+    def _atoms(self) -> dict[Tensor, Atom]:
+        return self._architecture.atoms
+
+    def _settle(self) -> None:
+        """Have the architecture read before a step, and note what changed."""
+        architecture = self._architecture
+        architecture.settle([p for group in self.param_groups for p in group["params"] if p.grad is not None])
+        sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
+        for group in self.param_groups:
+            if sizes:
+                group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
+            group["reading"] = architecture.described(group["params"])
+        architecture.changed = []
+
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
-        name, atom = self._names[parameter], self._atoms.get(parameter)
+        name, atom = self._architecture.names[parameter], self._architecture.atoms.get(parameter)
         if atom is None:
             raise ValueError(f"{name}: it was frozen and AGD knows no atom for it; name one with AGD(model, atoms=...)")
         if cast(Tensor, parameter.grad).is_sparse and atom.inner != (1,):
@@ -217,7 +230,7 @@ class AGD(Optimizer):
             numbers = numbers.to_local() if hasattr(numbers, "to_local") else numbers
             if not torch.isfinite(numbers).all():
                 what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
-                raise ValueError(f"{self._names[parameter]}: {what}")
+                raise ValueError(f"{self._architecture.names[parameter]}: {what}")
         raise ValueError(
             "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
             "Scale the loss down"
@@ -248,10 +261,13 @@ class AGD(Optimizer):
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._plans = {}
         self._last = None
+        for group in self.param_groups:
+            if "reading" in group:
+                self._architecture.restore(group["params"], group["reading"])
 
 
 _KEPT = (
-    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_chain", "_names", "_weights",
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_architecture",
     "_sizes", "_overrides", "_geometry",
 )  # fmt: skip
 

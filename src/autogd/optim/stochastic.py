@@ -95,7 +95,9 @@ class StochasticAGD(Lending):
         active = finite & (G > 0)
         state, factor = counted(before, G, active)
         size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
-        eta = torch.where(active, learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain), 0)
+        eta = torch.where(
+            active, learning_rate(state.steps.clamp(min=1), size, plan.depth, self._architecture.chain), 0
+        )
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"]).to(plan.reach.device)
         steps = (eta * multipliers).expand(len(grads))

@@ -4,7 +4,8 @@
 used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` is the whole of it for one pass.
 """
 
+from autogd.geometry.graph.computation import Roots, roots_of
 from autogd.geometry.graph.cuts import same_cut
 from autogd.geometry.graph.reading import Reading, read_graph
 
-__all__ = ["Reading", "read_graph", "same_cut"]
+__all__ = ["Reading", "Roots", "read_graph", "roots_of", "same_cut"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["ADDS", "LOOKUPS", "NORMS", "PRODUCTS", "Graph", "Value", "tensors_in"]
+__all__ = ["ADDS", "LOOKUPS", "NORMS", "PRODUCTS", "Graph", "Roots", "Value", "roots_of", "tensors_in"]
 
 Value = tuple[Any, int]
 
@@ -52,11 +52,20 @@ def tensors_in(output: Any, depth: int = 4) -> Iterator[Tensor]:
             yield from tensors_in(getattr(output, field.name, None), depth - 1)
 
 
+class Roots(list[Value]):
+    """The values that a forward pass returned; unlike the tensors, they hold no activations once backward is done."""
+
+
+def roots_of(output: Any) -> Roots:
+    """What a forward pass returned, as far as it has gradients."""
+    return Roots((t.grad_fn, t.output_nr) for t in tensors_in(output) if t.grad_fn is not None)
+
+
 class Graph:
     """What the outputs of a forward pass were computed from, back to the leaves.
 
     Args:
-        outputs: tensors, or whatever the forward pass returned.
+        outputs: tensors, or whatever the forward pass returned, or the roots of that.
         parameters: the leaves to read; other leaves are data.
 
     >>> import torch
@@ -67,14 +76,14 @@ class Graph:
     """
 
     def __init__(self, outputs: Any, parameters: Iterable[Tensor]) -> None:
-        roots = [tensor for tensor in tensors_in(outputs) if tensor.grad_fn is not None]
-        self.output: Value | None = (roots[0].grad_fn, roots[0].output_nr) if roots else None
+        roots = outputs if isinstance(outputs, Roots) else roots_of(outputs)
+        self.output: Value | None = roots[0] if roots else None
         known = set(parameters)
         self.leaves: dict[Tensor, Any] = {}
         self.sources: dict[Any, tuple[Value, ...]] = {}  # of each operation, its inputs; (None, 0) for a constant
         self._consumers: dict[Value, list[tuple[Any, int]]] = {}
         self._shapes: dict[Any, list[tuple[int, ...]]] = {}
-        stack: list[Any] = [root.grad_fn for root in roots]
+        stack: list[Any] = [node for node, _ in roots]
         while stack:
             node = stack.pop()
             if node in self.sources:

@@ -10,11 +10,11 @@ from autogd.geometry.graph.axes import Factor
 from autogd.geometry.graph.computation import Graph
 from autogd.geometry.graph.use import Use
 
-__all__ = ["atom_of_uses", "same_cut"]
+__all__ = ["atoms_of_uses", "same_cut"]
 
 
-def atom_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> Atom | None:
-    """The atom of a parameter of that shape; None if no use tells.
+def atoms_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> list[Atom]:
+    """The atoms that a parameter of that shape has by its uses, the one to take first.
 
     If several uses differ, the smallest unit perturbation wins: every use's bound must hold.
     """
@@ -25,8 +25,7 @@ def atom_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> Ato
             key = (use.kind, use.rows, use.columns, use.grid, use.layers, picked, use.scales)
             alike.setdefault(key, []).append(use)
     atoms = [atom for group in alike.values() if (atom := _atom(graph, tuple(shape), group)) is not None]
-    # a matrix beside a vector or a penalty on it decides; beside another matrix, the smaller one
-    return min(atoms, key=lambda atom: (round(atom.scale**2 * atom.parts, 9), atom.parts, -atom.stack), default=None)
+    return sorted(atoms, key=lambda atom: (round(atom.scale**2 * atom.parts, 9), atom.parts, -atom.stack))
 
 
 def same_cut(first: Atom, second: Atom) -> bool:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from autogd.geometry.graph.axes import Axes, Factor, Picked, aligned
-from autogd.geometry.graph.computation import ADDS, PRODUCTS, Graph, Value
+from autogd.geometry.graph.computation import ADDS, LOOKUPS, PRODUCTS, Graph, Value
 from autogd.geometry.graph.moves import CHOICES, JOINS, Moved, halves, moved
 
 __all__ = ["is_fresh", "is_gate", "packed"]
@@ -61,6 +61,8 @@ def is_fresh(graph: Graph, value: Value, hops: int = 4) -> bool:
     if operation in PRODUCTS or operation in ("Convolution", "AccumulateGrad"):
         return True
     sources = [source for source in graph.sources[node] if source[0] is not None]
+    if operation in LOOKUPS:  # the bias of an expert
+        return graph.operation(graph.origin(sources[0])[0]) == "AccumulateGrad" if sources else False
     if operation in ADDS:
         return all(is_fresh(graph, source, hops - 1) for source in sources)
     simple = operation in CHOICES or operation in _SIMPLE
@@ -107,15 +109,15 @@ def _rejoined(graph: Graph, whole: Value, parts: list[Value]) -> bool:
     size = math.prod(graph.shape(whole))
     joined: dict[Any, set[int]] = {}
     for number, part in enumerate(parts):
-        front = [part]
+        front = {part}
         for _ in range(REJOIN):
-            after: list[Value] = []
+            after: set[Value] = set()
             for value in front:
                 for node, _ in graph.consumers(value):
                     operation = graph.operation(node)
                     if operation in JOINS and math.prod(graph.shape((node, 0))) == size:
                         joined.setdefault(node, set()).add(number)
                     elif operation not in PRODUCTS and operation != "Convolution" and len(node._input_metadata) == 1:
-                        after.append((node, 0))
+                        after.add((node, 0))
             front = after
     return any(len(numbers) > 1 and len(numbers) == len(parts) for numbers in joined.values())

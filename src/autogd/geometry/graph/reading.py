@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autogd.geometry.atoms import Atom
 from autogd.geometry.graph.computation import NORMS, PRODUCTS, Graph
-from autogd.geometry.graph.cuts import atom_of_uses
+from autogd.geometry.graph.cuts import atoms_of_uses
 from autogd.geometry.graph.use import Use
 from autogd.geometry.graph.uses import uses_of
 
@@ -24,11 +24,13 @@ class Reading:
     Args:
         graph: the computation.
         uses: of each parameter that the pass used.
-        atoms: of each parameter whose uses tell.
+        candidates: of each parameter whose uses tell, an atom for each kind of use.
+        atoms: the one to take.
     """
 
     graph: Graph
     uses: dict[Tensor, list[Use]]
+    candidates: dict[Tensor, list[Atom]]
     atoms: dict[Tensor, Atom]
 
     @cached_property
@@ -53,6 +55,14 @@ class Reading:
             elif not _is_frozen_map(self.graph, node):
                 stack += [source for source, _ in self.graph.sources[node]]
         return maps[max(found, key=self.graph.order.__getitem__)] if found else None
+
+    def renamed(self, twins: Mapping[Tensor, Tensor]) -> "Reading":
+        """The same about other tensors: the sharded parameters that gathered ones stand for."""
+        uses, candidates, atoms = (
+            {twins.get(parameter, parameter): value for parameter, value in told.items()}
+            for told in (self.uses, self.candidates, self.atoms)
+        )
+        return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
 
     def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
         """D, the longest way through layers that no norm layer interrupts; each parameter counts once on it.
@@ -94,12 +104,9 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     """
     graph = Graph(outputs, parameters.values())
     uses = {parameter: uses_of(graph, leaf) for parameter, leaf in graph.leaves.items()}
-    atoms: dict[Tensor, Atom] = {}
-    for parameter, found in uses.items():
-        atom = atom_of_uses(graph, parameter.shape, found)
-        if atom is not None:
-            atoms[parameter] = atom
-    reading = Reading(graph, uses, atoms)
+    told = {p: atoms_of_uses(graph, p.shape, found) for p, found in uses.items() if p.numel()}
+    atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
+    reading = Reading(graph, uses, told, atoms)
     last = reading.readout
     if last in atoms and atoms[last].held_at < math.inf:
         atoms[last] = replace(atoms[last], free=True)
