@@ -12,41 +12,30 @@ __all__ = ["FAMILIES", "shrunk", "shrunk_names"]
 
 WIDTH, LAYERS, HEADS, VOCABULARY, PLACES = 32, 2, 4, 64, 64
 
-# what a configuration may call its sizes -> a small one
-SIZES: dict[str, Any] = {
-    **dict.fromkeys(
-        "hidden_size d_model n_embd dim embed_dim embedding_size decoder_hidden_size encoder_hidden_size emb_dim "
-        "projection_dim hidden_dim lru_width attention_hidden_size word_embed_proj_dim".split(), WIDTH,
-    ),
-    **dict.fromkeys(
-        "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers "
-        "num_decoder_layers depth".split(), LAYERS,
-    ),
-    **dict.fromkeys(
-        "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
-        "encoder_num_attention_heads num_key_value_heads num_kv_heads".split(), HEADS,
-    ),
-    **dict.fromkeys("head_dim d_kv d_head kv_channels qk_rope_head_dim qk_nope_head_dim v_head_dim".split(), 8),
-    **dict.fromkeys(
-        "intermediate_size ffn_dim n_inner d_ff d_inner encoder_ffn_dim decoder_ffn_dim ffn_hidden_size "
-        "moe_intermediate_size shared_expert_intermediate_size dense_intermediate_size hidden_dim_ffn mlp_dim "
-        "ffn_intermediate_size intermediate_size_mlp".split(), 2 * WIDTH,
-    ),
-    **dict.fromkeys("num_experts num_local_experts n_routed_experts moe_num_experts num_routed_experts".split(), 4),
-    **dict.fromkeys("num_experts_per_tok moe_top_k moe_k top_k_experts num_experts_per_token".split(), 2),
-    **dict.fromkeys("n_group topk_group first_k_dense_replace n_shared_experts".split(), 1),
-    **dict.fromkeys("q_lora_rank kv_lora_rank".split(), 16),
-    **dict.fromkeys(
-        "max_position_embeddings n_positions max_source_positions max_target_positions n_ctx "
-        "attention_window sliding_window max_seq_len max_sequence_length".split(), PLACES,
-    ),
-    **dict.fromkeys("ssm_state_size state_size mamba_d_state conv_kernel_size_".split(), 8),
-    "vocab_size": VOCABULARY, "src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY,
-    "image_size": 32, "patch_size": 8, "num_labels": 8, "num_patches": 16, "window_size": 4,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "sep_token_id": 2,
-    "forced_eos_token_id": None,
-    "hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "use_cache": False,
-}  # fmt: skip
+# what a configuration may call its sizes
+_NAMES = [
+    (WIDTH, """hidden_size d_model n_embd dim embed_dim embedding_size decoder_hidden_size encoder_hidden_size emb_dim
+        projection_dim hidden_dim lru_width attention_hidden_size word_embed_proj_dim"""),
+    (LAYERS, """num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers
+        num_decoder_layers depth"""),
+    (HEADS, """num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads
+        encoder_num_attention_heads num_key_value_heads num_kv_heads"""),
+    (8, """head_dim d_kv d_head kv_channels qk_rope_head_dim qk_nope_head_dim v_head_dim ssm_state_size state_size
+        mamba_d_state num_labels"""),
+    (2 * WIDTH, """intermediate_size ffn_dim n_inner d_ff d_inner encoder_ffn_dim decoder_ffn_dim ffn_hidden_size
+        moe_intermediate_size shared_expert_intermediate_size dense_intermediate_size mlp_dim ffn_intermediate_size
+        intermediate_size_mlp"""),
+    (4, "num_experts num_local_experts n_routed_experts moe_num_experts num_routed_experts window_size"),
+    (2, "num_experts_per_tok moe_top_k moe_k top_k_experts num_experts_per_token num_stages eos_token_id sep_token_id"),
+    (1, "n_group topk_group first_k_dense_replace n_shared_experts bos_token_id decoder_start_token_id"),
+    (0, "pad_token_id"),
+    (16, "q_lora_rank kv_lora_rank num_patches"),
+    (PLACES, """max_position_embeddings n_positions max_source_positions max_target_positions n_ctx attention_window
+        sliding_window max_seq_len max_sequence_length"""),
+    (VOCABULARY, "vocab_size src_vocab_size tgt_vocab_size"),
+]  # fmt: skip
+SIZES: dict[str, Any] = {name: size for size, names in _NAMES for name in names.split()}
+SIZES |= {"image_size": 32, "patch_size": 8, "hidden_sizes": [16, 32], "depths": [1, 1], "use_cache": False}
 
 
 def _shrink(config: Any) -> None:

@@ -26,7 +26,8 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
         return ()
     factors = {tuple(pick.of for pick in part.picked) for part in parts}
     entries = {part.picked[-1].entry for part in parts}
-    if len(factors) > 1 or len(entries) < math.prod(f.size for f in next(iter(factors))):
+    before = {f for dim in axes for f in dim if f.whole}  # uneven already, as two of three matrices are
+    if len(factors) > 1 or len(entries) < math.prod(f.size if f in before else f.extent for f in next(iter(factors))):
         return ()
     return () if _rejoined(graph, value, [part.value for part in parts]) else next(iter(factors))
 
