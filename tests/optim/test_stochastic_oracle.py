@@ -1,5 +1,7 @@
 """Ten steps of StochasticAGD are those of the oracle, through an outlier, a fading stretch and matrices above size."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from stochastic_oracle import Oracle
 @pytest.mark.parametrize("layers", [3, 9])
 def test_the_steps_are_the_oracles(settings, foreach, layers):
     widths = [6, *[9] * (layers - 1), 4]
-    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))).double()
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths))).double()
     with torch.no_grad():
         model[1].weight.mul_(9)  # above Prescription 1's size by far, and a little
         model[-2].weight.mul_(1.02 * 3 / model[-2].weight.norm())
