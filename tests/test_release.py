@@ -104,6 +104,7 @@ def test_the_archives_hold_what_they_should(built):
     assert "autogd/py.typed" in names
     assert built[".whl"].name.endswith("-py3-none-any.whl")  # for any machine: what is compiled here stays here
     assert "autogd/optim/passes.library" not in names
+    assert not [name for name in names if name.endswith((".jsonl", ".gz", ".png"))]  # records are in the repository
     assert {name.partition("/")[0] for name in names} == {"autogd", f"autogd-{autogd.__version__}.dist-info"}
     assert built[".gz"].stat().st_size < 5_000_000
 

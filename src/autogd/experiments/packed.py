@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autogd.training import Run
-from autogd.training.records import write_whole
+from autogd.training.records import locked, write_whole
 
 __all__ = ["pack", "unpack"]
 
@@ -28,14 +28,16 @@ def pack(name: str, run: Run, records: Path) -> None:
     ...     unpack(Path(place) / "records", Path(place) / "again")
     ['figure/small']
     """
-    file = records / f"{name.partition('/')[0]}.jsonl"
-    lines = file.read_text().splitlines() if file.is_file() else []
-    if run.summary() is None or any(json.loads(line)["trial"] == name for line in lines):
+    if run.summary() is None:
         return
     found: dict[str, Any] = {"trial": name, "metrics": run.metrics()}
     found |= {each: json.loads((run.path / each).read_text()) for each in _FILES if (run.path / each).is_file()}
+    file = records / f"{name.partition('/')[0]}.jsonl"
     records.mkdir(parents=True, exist_ok=True)
-    write_whole(file, "".join(f"{line}\n" for line in [*lines, json.dumps(found)]))
+    with locked(records):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        if not any(json.loads(line)["trial"] == name for line in lines):
+            write_whole(file, "".join(f"{line}\n" for line in [*lines, json.dumps(found)]))
 
 
 def unpack(records: Path, folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Outcomes as files, a line for each run: a folder with one for each workload, or one for all of them."""
+"""Outcomes as lines of JSON, one a run: in one file, or in a folder with one file a workload."""
 
 import json
 import math
@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from autogd.experiments.quality.race import Cell, Outcome
+from autogd.experiments.repository import RECORDS
+from autogd.training.records import locked, write_whole
 
 __all__ = ["COMMITTED", "COMMITTED_LONG", "Records"]
 
-COMMITTED = Path(__file__).parent / "records"
-"""The runs that come with the package."""
-COMMITTED_LONG = Path(__file__).parents[4] / "records" / "quality-long.jsonl"
-"""The long runs, which come with the repository and not with the package."""
+COMMITTED = RECORDS / "quality.jsonl"
+"""The published runs."""
+COMMITTED_LONG = RECORDS / "quality-long.jsonl"
+"""The published long runs."""
 
 
 class Records:
@@ -22,7 +24,7 @@ class Records:
 
     Args:
         folder: where outcomes are read from and added to; a name that ends in .jsonl is one file for all workloads.
-        below: records that count where the folder has no outcome of a cell; they are never written to.
+        below: records that count if the folder has no outcome of a cell; they are never written to.
 
     >>> import tempfile
     >>> cell = Cell("diabetes", "adam", lr=1e-3)
@@ -51,11 +53,10 @@ class Records:
     def add(self, outcome: Outcome) -> None:
         """Record an outcome; one of the same cell gives way."""
         path = self._path(outcome.cell.workload)
-        kept = [other for other in _lines(path) if other.cell != outcome.cell]
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
-        fresh.replace(path)  # a run that is stopped here leaves the old file whole
+        with locked(path.parent):
+            kept = [other for other in _lines(path) if other.cell != outcome.cell]
+            write_whole(path, "".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
 
     def _own(self, workload: str) -> Iterator[Outcome]:
         return (outcome for outcome in _lines(self._path(workload)) if outcome.cell.workload == workload)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from autogd.experiments.repository import RECORDS
 from autogd.experiments.trust.cell import Outcome, Run
 from autogd.experiments.trust.cells import CELLS
 from autogd.training.records import write_whole
@@ -14,8 +15,8 @@ from autogd.training.records import write_whole
 __all__ = ["COMMITTED", "FILE", "Records"]
 
 FILE = "trust.jsonl"
-COMMITTED = Path(__file__).parents[4] / "records"
-"""The folder of the checkout that has the published runs; an installed package has none."""
+COMMITTED = RECORDS
+"""The folder with the published runs."""
 
 
 class Records:
@@ -23,7 +24,7 @@ class Records:
 
     Args:
         folder: where outcomes are read from and added to.
-        below: records that count where the folder has none of a run; they are never written to.
+        below: records that count if the folder has none of a run; they are never written to.
 
     >>> import tempfile
     >>> run = Run("bandit", "adam", lr=1e-3)
