@@ -23,17 +23,17 @@ class Theory:
 THEORIES = (
     Theory(
         "mirror descent", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_mirror_descent.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_mirror_descent.py"),
         "any convex loss, a model that is linear in its weights",
     ),
     Theory(
         "Gauss-Newton method", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_gauss_newton.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_gauss_newton.py"),
         "square loss, the model replaced by its linearisation",
     ),
     Theory(
         "natural gradient descent", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_natural_gradient.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_natural_gradient.py"),
         "cross-entropy, the model replaced by its linearisation",
     ),
     Theory(
@@ -43,7 +43,7 @@ THEORIES = (
     ),
     Theory(
         "deep relative trust", False, True,
-        ("src/autogd/theory/perturbation.py", "tests/paper/test_lemma_4.py"),
+        ("src/autogd/theory/s4_perturbation/bound.py", "tests/paper/test_lemma_4.py"),
         "bounds the output's change, and says nothing of a loss",
     ),
     Theory(
@@ -53,7 +53,7 @@ THEORIES = (
     ),
     Theory(
         "automatic gradient descent", True, True,
-        ("src/autogd/theory/majorise.py", "tests/paper/test_lemma_5.py", "tests/paper/test_theorem_2.py"),
+        ("src/autogd/theory/s5_majorise.py", "tests/paper/test_lemma_5.py", "tests/paper/test_theorem_2.py"),
         "the Bregman divergence of the loss, of the change that deep relative trust allows",
     ),
 )  # fmt: skip

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from autogd.geometry.initialise import semi_orthogonal
-from autogd.theory.bregman import directional
-from autogd.theory.linearisation import linearise
-from autogd.theory.losses import square
+from autogd.theory.s1_bregman import directional
+from autogd.theory.s1_losses import square
+from autogd.theory.s2_linearisation import linearise
 
 __all__ = ["Draw", "draw", "fully_connected", "on_sphere", "opposed", "orthogonal"]
 

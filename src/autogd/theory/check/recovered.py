@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from autogd.theory.draws import Draw, draw
-from autogd.theory.losses import square
-from autogd.theory.recover import gauss_newton_step, mirror_descent_step, natural_gradient_step
-from autogd.theory.statements.statement import Sides, about, equal, seeded, statement
+from autogd.theory.check.draws import Draw, draw
+from autogd.theory.check.statement import Sides, about, equal, seeded, statement
+from autogd.theory.s1_losses import square
+from autogd.theory.s3_recover import gauss_newton_step, mirror_descent_step, natural_gradient_step
 
 __all__ = ["RECOVERED"]
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from autogd.geometry.norms import operator_norm
 from autogd.geometry.roles import read_roles
 from autogd.optim.agd import AGD
-from autogd.theory.convergence import polyak_lojasiewicz
-from autogd.theory.linearisation import linearise
+from autogd.theory.s2_linearisation import linearise
+from autogd.theory.s6_convergence import polyak_lojasiewicz
 
 __all__ = ["Automatic", "Measurement", "follow", "measure_run", "stable_rank"]
 
@@ -111,7 +111,7 @@ def measure_run(
 ) -> list[Measurement]:
     """Train full-batch with AGD and measure the assumptions along the way; trains `model` in place.
 
-    >>> from autogd.theory.draws import draw
+    >>> from autogd.theory.check.draws import draw
     >>> from autogd.losses import square_loss
     >>> problem = draw(0)
     >>> records = measure_run(problem.model, square_loss, problem.inputs, problem.targets, steps=3)
@@ -127,7 +127,7 @@ def follow(
 ) -> Iterator[Measurement]:
     """The same with an optimiser of your own, one record at a time.
 
-    >>> from autogd.theory.draws import draw
+    >>> from autogd.theory.check.draws import draw
     >>> from autogd.losses import square_loss
     >>> problem = draw(0)
     >>> optimiser = AGD(problem.model, gain=0.5)

@@ -14,8 +14,17 @@ from torch import Tensor, fx, nn
 
 from autogd.geometry.norms import operator_norm
 from autogd.geometry.roles import Role, read_roles
-from autogd.theory import operations
-from autogd.theory.perturbation import Bound, average_pool, compose, elementwise, given, linear, normalise, offset
+from autogd.theory.s4_perturbation import operations
+from autogd.theory.s4_perturbation.bound import (
+    Bound,
+    average_pool,
+    compose,
+    elementwise,
+    given,
+    linear,
+    normalise,
+    offset,
+)
 
 __all__ = ["Layer", "NetworkBound", "UnboundedError", "perturbation_bound", "register_bound"]
 

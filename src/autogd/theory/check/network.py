@@ -7,10 +7,10 @@ from torch import Tensor
 
 from autogd.geometry.initialise import initialise_, semi_orthogonal
 from autogd.optim.majorisation import ExponentialMajorisation
-from autogd.theory.draws import Draw, draw, fully_connected, on_sphere
-from autogd.theory.majorise import FunctionalMajorisation, exponential
-from autogd.theory.perturbation import deep_relative_trust, output_bound
-from autogd.theory.statements.statement import ROUNDING, Sides, about, assuming, parts_of, seeded, statement
+from autogd.theory.check.draws import Draw, draw, fully_connected, on_sphere
+from autogd.theory.check.statement import ROUNDING, Sides, about, assuming, parts_of, seeded, statement
+from autogd.theory.s4_perturbation.bound import deep_relative_trust, output_bound
+from autogd.theory.s5_majorise import FunctionalMajorisation, exponential
 
 __all__ = ["NETWORK"]
 

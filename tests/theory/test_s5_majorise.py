@@ -14,7 +14,7 @@ from autogd.losses import square_loss
 from autogd.models import FCN
 from autogd.optim import ExponentialMajorisation, Majorisation
 from autogd.theory import Loss, losses, majorise, perturbation_bound
-from autogd.theory.majorise import FunctionalMajorisation, exponential
+from autogd.theory.s5_majorise import FunctionalMajorisation, exponential
 
 NETWORK = perturbation_bound(FCN(5, 8, 6, 2), sizes="prescribed")
 RULES = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogd.theory import bregman, check_convexity, losses
-from autogd.theory.bregman import NotConvexWarning, per_sample
+from autogd.theory.s1_bregman import NotConvexWarning, per_sample
 
 ALL = {
     "square": (losses.square, "real"),

@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 
 from autogd import AGD, initialise_
 from autogd.losses import one_hot, square_loss
-from autogd.theory.assumptions import follow, measure_run, stable_rank
-from autogd.theory.convergence import critical_point_rate
-from autogd.theory.draws import fully_connected
+from autogd.theory.check.draws import fully_connected
+from autogd.theory.s6_convergence import critical_point_rate
+from autogd.theory.s7_assumptions import follow, measure_run, stable_rank
 
 STEPS = 600
 

@@ -4,11 +4,11 @@ A statement holds on a draw where left ≤ right; an equality is stated as |left
 false are here too, marked `holds=False`: a check that could not see them fail would be worth little.
 """
 
-from autogd.theory.statements.expansion import EXPANSION
-from autogd.theory.statements.network import NETWORK
-from autogd.theory.statements.rates import RATES
-from autogd.theory.statements.recovered import RECOVERED
-from autogd.theory.statements.statement import Sides, Statement
+from autogd.theory.check.expansion import EXPANSION
+from autogd.theory.check.network import NETWORK
+from autogd.theory.check.rates import RATES
+from autogd.theory.check.recovered import RECOVERED
+from autogd.theory.check.statement import Sides, Statement
 
 __all__ = ["STATEMENTS", "Sides", "Statement"]
 

@@ -4,8 +4,7 @@ import pytest
 
 from autogd.cli import check as command
 from autogd.cli.main import main
-from autogd.theory.check import check, examine
-from autogd.theory.statements import STATEMENTS, Sides, Statement
+from autogd.theory.check import STATEMENTS, Sides, Statement, check, examine
 
 FALSE = {
     "Lemma 6, paper",

@@ -2,11 +2,11 @@
 
 import torch
 
-from autogd.theory.bregman import bregman_of_cross_entropy, bregman_of_square, directional, per_sample
-from autogd.theory.draws import draw
-from autogd.theory.linearisation import linearise
-from autogd.theory.losses import cross_entropy, square
-from autogd.theory.statements.statement import ROUNDING, Sides, about, assuming, equal, parts_of, seeded, statement
+from autogd.theory.check.draws import draw
+from autogd.theory.check.statement import ROUNDING, Sides, about, assuming, equal, parts_of, seeded, statement
+from autogd.theory.s1_bregman import bregman_of_cross_entropy, bregman_of_square, directional, per_sample
+from autogd.theory.s1_losses import cross_entropy, square
+from autogd.theory.s2_linearisation import linearise
 
 __all__ = ["EXPANSION"]
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
-from autogd.theory.losses import CappedQuadratic, Loss, find_loss, square
-from autogd.theory.perturbation import Bound
-from autogd.theory.walk import NetworkBound, perturbation_bound
+from autogd.theory.s1_losses import CappedQuadratic, Loss, find_loss, square
+from autogd.theory.s4_perturbation.bound import Bound
+from autogd.theory.s4_perturbation.network import NetworkBound, perturbation_bound
 
 __all__ = ["CappedExponentialMajorisation", "FunctionalMajorisation", "Polynomial", "exponential", "majorise"]
 
@@ -77,7 +77,7 @@ class CappedExponentialMajorisation:
     With curvature c and width w the slope of the bound is c e^η min(e^η − 1, w), which equals G at Theorem 2's
     η(G/c) while G/c ≤ w(1 + w), and at log(G/(c w)) beyond.
 
-    >>> from autogd.theory.losses import huber
+    >>> from autogd.theory.s1_losses import huber
     >>> rule = majorise(loss=huber(0.25))
     >>> round(float(rule.learning_rate(torch.tensor(2.0))), 4)  # log(2/0.5)
     1.3863

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from autogd.theory.perturbation import Bound, add, average_pool, concatenate, elementwise
+from autogd.theory.s4_perturbation.bound import Bound, add, average_pool, concatenate, elementwise
 
 __all__ = ["LIPSCHITZ", "adaptive_window", "apply", "of_module", "windows"]
 
@@ -54,7 +54,7 @@ _CATS = {torch.cat, torch.concat, torch.concatenate}
 def of_module(module: nn.Module, entries: int) -> Callable[[Bound], Bound]:
     """A module without parameters, by its type.
 
-    >>> from autogd.theory.perturbation import given
+    >>> from autogd.theory.s4_perturbation.bound import given
     >>> of_module(nn.Sigmoid(), 4)(given(2.0)).size
     1.5
     """

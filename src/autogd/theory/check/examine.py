@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autogd.theory.statements import STATEMENTS, Sides, Statement
+from autogd.theory.check.statement import Sides, Statement
+from autogd.theory.check.statements import STATEMENTS
 
 __all__ = ["Row", "check", "examine"]
 
@@ -55,7 +56,7 @@ class Row:
 def examine(statement: Statement, draws: int, seed: int = 0) -> Row:
     """One statement on `draws` seeds from `seed` on (on its share of them, for claims about whole runs).
 
-    >>> from autogd.theory.statements.statement import Sides
+    >>> from autogd.theory.check.statement import Sides
     >>> row = examine(Statement("Small", "seed ≤ 2", lambda seed: Sides(seed, 2, f"seed {seed}")), draws=4)
     >>> row.broken, row.worst, row.slack, row.counterexample
     (1, 'seed 3', -1, 'seed 3: 3 > 2')

@@ -16,8 +16,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from autogd.theory.bregman import directional
-from autogd.theory.losses import cross_entropy, square
+from autogd.theory.s1_bregman import directional
+from autogd.theory.s1_losses import cross_entropy, square
 
 __all__ = ["functional_step", "gauss_newton_step", "mirror_descent_step", "natural_gradient_step"]
 
@@ -106,7 +106,7 @@ def functional_step(
         targets: its targets.
         damping: λ adds λ‖Δw‖²/2.
 
-    >>> from autogd.theory.losses import logistic
+    >>> from autogd.theory.s1_losses import logistic
     >>> x, y = torch.randn(8, 3), torch.ones(8, 1)
     >>> functional_step(nn.Linear(3, 1, bias=False), logistic(), x, y, damping=0.1)["weight"].shape
     torch.Size([1, 3])

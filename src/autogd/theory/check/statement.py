@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autogd.theory.draws import Draw, draw, orthogonal
-from autogd.theory.linearisation import Linearisation, linearise
-from autogd.theory.losses import square
+from autogd.theory.check.draws import Draw, draw, orthogonal
+from autogd.theory.s1_losses import square
+from autogd.theory.s2_linearisation import Linearisation, linearise
 
 __all__ = ["ROUNDING", "Sides", "Statement", "about", "assuming", "equal", "parts_of", "seeded", "statement"]
 

@@ -12,9 +12,9 @@ from autogd import AGD, initialise_
 from autogd.geometry.roles import read_roles
 from autogd.models import FCN
 from autogd.theory import perturbation_bound
-from autogd.theory.operations import LIPSCHITZ
-from autogd.theory.perturbation import Bound, normalise
-from autogd.theory.walk import UnboundedError
+from autogd.theory.s4_perturbation.bound import Bound, normalise
+from autogd.theory.s4_perturbation.network import UnboundedError
+from autogd.theory.s4_perturbation.operations import LIPSCHITZ
 
 
 class Residual(nn.Module):

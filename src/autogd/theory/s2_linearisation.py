@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from autogd.theory.bregman import bregman_of_cross_entropy, bregman_of_square, directional, per_sample
-from autogd.theory.losses import cross_entropy, square
+from autogd.theory.s1_bregman import bregman_of_cross_entropy, bregman_of_square, directional, per_sample
+from autogd.theory.s1_losses import cross_entropy, square
 
 __all__ = [
     "Linearisation",

@@ -9,7 +9,10 @@ from torch import Tensor
 from autogd.losses import square_loss
 from autogd.optim.agd import AGD
 from autogd.optim.majorisation import ExponentialMajorisation
-from autogd.theory.convergence import (
+from autogd.theory.check.draws import Draw, draw, fully_connected, opposed
+from autogd.theory.check.statement import ROUNDING, Sides, about, seeded, statement
+from autogd.theory.s1_losses import square
+from autogd.theory.s6_convergence import (
     critical_point_rate,
     decrease,
     global_rate,
@@ -17,9 +20,6 @@ from autogd.theory.convergence import (
     objective_bound,
     polyak_lojasiewicz,
 )
-from autogd.theory.draws import Draw, draw, fully_connected, opposed
-from autogd.theory.losses import square
-from autogd.theory.statements.statement import ROUNDING, Sides, about, seeded, statement
 
 __all__ = ["RATES"]
 
