@@ -1,7 +1,7 @@
-"""Records of many runs in one file a figure: a line of JSON for each run that has ended.
+"""Records of many runs in one file per figure: one line of JSON for each finished run.
 
-Runs are folders while they train. Packed, those of a figure are one file that a repository can hold; unpacked, they are
-folders again, which figures are drawn from and which are never trained twice.
+A run is a folder while it trains. Packed, the runs of a figure are one file for the repository. Unpacked, they are
+folders again: figures are drawn from them, and they are not trained again.
 """
 
 import json
@@ -17,7 +17,7 @@ _FILES = ("config.json", "summary.json", "cost.json", "steps.json")
 
 
 def pack(name: str, run: Run, records: Path) -> None:
-    """Add an ended run to its figure's file, as a whole; a run that is there already is left as it is.
+    """Add a finished run to its figure's file, unless it is there already.
 
     >>> import tempfile
     >>> from autogd.training import Config
@@ -41,7 +41,7 @@ def pack(name: str, run: Run, records: Path) -> None:
 
 
 def unpack(records: Path, folder: Path) -> list[str]:
-    """Make folders of the runs of every figure's file, but for those that are there; the names of the new ones.
+    """Unpack the runs of every file into folders, unless they exist; returns the names of the new ones.
 
     >>> unpack(Path("nowhere"), Path("nowhere"))
     []
@@ -55,7 +55,8 @@ def unpack(records: Path, folder: Path) -> list[str]:
                 continue
             place.mkdir(parents=True, exist_ok=True)
             write_whole(place / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in found["metrics"]))
-            for each in reversed(_FILES):  # the config last: without it there is no run, and the next try begins anew
+            # the config last: a folder without it is no run, so an interrupted unpacking is repeated
+            for each in reversed(_FILES):
                 if each in found:
                     write_whole(place / each, json.dumps(found[each], indent=1) + "\n")
             new.append(found["trial"])

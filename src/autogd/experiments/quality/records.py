@@ -1,4 +1,4 @@
-"""Outcomes as lines of JSON, one a run: in one file, or in a folder with one file a workload."""
+"""Outcomes as lines of JSON, one per run: in one file, or in a folder with one file per workload."""
 
 import json
 import math
@@ -20,7 +20,7 @@ COMMITTED_LONG = RECORDS / "quality-long.jsonl"
 
 
 class Records:
-    """What has been run.
+    """The outcomes of runs.
 
     Args:
         folder: where outcomes are read from and added to; a name that ends in .jsonl is one file for all workloads.
@@ -39,7 +39,7 @@ class Records:
         self.below = below
 
     def of(self, workload: str) -> Iterator[Outcome]:
-        """All outcomes of a workload, one a cell: those below first, then in the order of their recording."""
+        """All outcomes of a workload, one per cell: those below first, then in the order of recording."""
         own = list(self._own(workload))
         if self.below:
             here = {outcome.cell for outcome in own}
@@ -51,7 +51,7 @@ class Records:
         return next((outcome for outcome in reversed(list(self.of(cell.workload))) if outcome.cell == cell), None)
 
     def add(self, outcome: Outcome) -> None:
-        """Record an outcome; one of the same cell gives way."""
+        """Record an outcome; it replaces one of the same cell."""
         path = self._path(outcome.cell.workload)
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.parent):
@@ -82,7 +82,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 def _read(fields: dict[str, Any]) -> Outcome:
     cell = Cell(**{name: fields.pop(name) for name in ("workload", "optimiser", "lr", "schedule", "seed")})
-    fields.pop("stretch", None)  # older records have it: always 1
+    fields.pop("stretch", None)  # in older records: always 1
     for name, missing in (("loss", math.inf), ("train", math.inf), ("accuracy", math.nan), ("rate", math.nan)):
         fields[name] = [missing if value is None else value for value in fields[name]]
     return Outcome(cell, **fields)

@@ -55,7 +55,7 @@ _SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What an experiment came to: a PNG, a table, head first, where it has them, claims, our own row, its effort."""
+    """The result of an experiment: figure and table (head first) if it has them, claims, second row, effort."""
 
     figure: bytes | None
     table: list[tuple[str, ...]]
@@ -66,7 +66,7 @@ class Shown:
 
     @property
     def effort(self) -> str:
-        """How many runs, and how long they trained, in words; nothing where there were none."""
+        """The number of runs and their total time, as text; empty without runs."""
         return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
 
 
@@ -94,7 +94,7 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
 
 
 def text(name: str, scale: Scale, shown: Shown) -> str:
-    """What an experiment came to, as Markdown: its table if it has one, the claims, the second row, the command.
+    """The result as Markdown: the table if there is one, the claims, the second row, the command.
 
     >>> text("theories-table", "smoke", show("theories-table", "smoke", Path("nowhere"))).splitlines()[0]
     '| theory | handles the loss | handles the network | shown by |'

@@ -11,7 +11,7 @@ HEAD = ("theory", "handles the loss", "handles the network", "shown by")
 
 @dataclass(frozen=True)
 class Theory:
-    """A line of the table; places are paths from the project's root, of what shows the ticks."""
+    """A line of the table; `places` are the files that show the ticks, from the project's root."""
 
     name: str
     loss: bool
@@ -70,7 +70,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def claims() -> list[Claim]:
-    """One line a theory, with what shows its ticks.
+    """One claim per theory, with the files that show its ticks.
 
     >>> claims()[0].verdict
     'reproduced'
