@@ -1,4 +1,4 @@
-"""Find what hinders training, and say how to mend it."""
+"""What stands in the way of training, and what to do about it."""
 
 from autogd.diagnosis.doctor import Diagnosis, doctor, width_test
 from autogd.diagnosis.probe import Recommendation, probe

@@ -1,4 +1,4 @@
-"""Examine a training set-up before training: take a few real steps on a copy, then report findings and remedies."""
+"""Look at a training set-up before it is trained: a few real steps on a copy, then findings with remedies."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ from autogd.optim import AGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
 
-# report a change of the output's move with the width above this factor
+# how far the move of the output may depend on the width before it is worth a word
 WIDTH = 3.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the recommended `sizes` of AGD, the first losses, and how far the output moved at each width."""
+    """The findings, the sizes that suit AGD here, the first losses, and how far each width's output moved."""
 
     findings: list[Finding]
     sizes: str
@@ -54,14 +54,14 @@ def doctor(
     batch: Any,
     widen: Callable[[int], nn.Module] | None = None,
 ) -> Diagnosis:
-    """Take two real steps on a copy of the model and report what hinders AGD.
+    """Take two real steps on a copy of the model and say what stands in AGD's way.
 
-    If the model already has gradients, they are taken to be those of the caller's own loop on the same batch. They are
-    compared with the gradients computed here, which shows whether a GradScaler scaled them or they were clipped.
+    Gradients that the model holds already are taken as those of the caller's own loop on the same batch: whether they
+    were left scaled by a GradScaler, or clipped, shows beside the ones computed here.
 
     Args:
-        model: not changed.
-        loss_fn: takes the model's output and the target; only the output if `batch` is a mapping of inputs.
+        model: left as it is.
+        loss_fn: takes the model's output and the target; the output alone where `batch` is a mapping of inputs.
         batch: a pair of inputs and targets, or a mapping of keyword arguments.
         widen: returns the model at k times its width, for the width test.
 
@@ -110,7 +110,7 @@ def width_test(
     factors: Sequence[int] = (1, 2, 4, 8),
     draws: int = 8,
 ) -> dict[int, float]:
-    """The root-mean-square move of the output in AGD's first step, over a few draws: it should not depend on the width.
+    """By how much, in root-mean-square over a few draws, AGD's first step moves the output: no width should differ.
 
     >>> import torch
     >>> from autogd import initialise_, models

@@ -1,9 +1,9 @@
 """Learning rates for another optimiser, read off a short run of StochasticAGD.
 
-StochasticAGD derives how far each tensor moves in a step. On the same gradients, another optimiser computes its own
-updates at learning rate 1, which are not applied. Both moves of a tensor are measured in the same norm: the operator
-norm of the tensor's parts. Their ratio is the learning rate at which the other optimiser moves that tensor as far as
-StochasticAGD does.
+StochasticAGD finds by itself how far each tensor may move in a step. Beside it, on the same gradients and without a
+say, another optimiser works out its own updates at learning rate 1. What both do to a tensor is measured with one
+ruler, the operator norm of the parts that the tensor is cut into: the ratio of the two is the learning rate at which
+the other optimiser moves that tensor as far as StochasticAGD does.
 """
 
 import copy
@@ -24,19 +24,19 @@ from autogd.optim import StochasticAGD
 
 __all__ = ["OPTIMISERS", "Rate", "Recommendation", "probe"]
 
-# their usual defaults, without weight decay, which is a separate choice
+# as they are recommended: no weight decay, which is a choice of its own
 OPTIMISERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"momentum": 0.9}),
     "adamw": ("AdamW", {"weight_decay": 0.0}),
     "muon": ("Muon", {"weight_decay": 0.0}),
 }
-SETTLING = 4  # skip the first quarter of a run: moments are still filling
+SETTLING = 4  # the first quarter of a run does not count: moments are still filling
 DIGITS = 3
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One parameter's learning rates; Muon has none if it is not a matrix."""
+    """One parameter's learning rates; Muon has none for what is not a matrix."""
 
     parameter: str
     atom: str
@@ -54,10 +54,10 @@ class Recommendation:
     steps: int
     first_loss: float
     last_loss: float
-    single: dict[str, float] = field(default_factory=dict)  # one rate per optimiser, for all parameters
+    single: dict[str, float] = field(default_factory=dict)  # for each optimiser, one rate for all
 
     def groups(self, model: nn.Module, optimiser: str) -> list[dict[str, Any]]:
-        """Parameter groups for one optimiser; Muon's hold only the matrices.
+        """Parameter groups for one optimiser; Muon's hold the matrices alone.
 
         >>> found = Recommendation([Rate("weight", "matrix", 0.1, 1e-3, 1e-2)], 10, 2.0, 1.0)
         >>> [group["lr"] for group in found.groups(nn.Linear(2, 3), "adamw")]
@@ -82,7 +82,7 @@ class Recommendation:
         made = _call(f"torch.optim.{name}", "groups", settings)
         text = ["groups = [", *lines, "]", f"optimiser = {made}"]
         rest = [rate for rate in self.rates if rate.muon is None]
-        if optimiser == "muon" and rest:  # other parameters go to AdamW, as is usual
+        if optimiser == "muon" and rest:  # what is not a matrix goes to AdamW, as is usual
             made = _call("torch.optim.AdamW", "others", OPTIMISERS["adamw"][1])
             text += ["others = [", *_lines(rest, "adamw"), "]", f"beside = {made}"]
         return "\n".join(text)
@@ -120,10 +120,10 @@ def probe(
     """Train a copy of the model for a few steps, and recommend learning rates for SGD, AdamW and Muon.
 
     Args:
-        model: not changed; the recommended optimisers should start from its weights.
-        loss_fn: takes the model's output and the target; only the output if a batch is a mapping of inputs.
-        batches: pairs of inputs and targets, or mappings of keyword arguments; use the batch size of the training.
-        steps: number of batches to use.
+        model: left as it is; its weights are where the recommended optimisers are to start.
+        loss_fn: takes the model's output and the target; the output alone where a batch is a mapping of inputs.
+        batches: pairs of inputs and targets, or mappings of keyword arguments, of the size that will be trained with.
+        steps: how many of the batches to use.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> batches = ((x, x.sum(1, keepdim=True)) for x in (torch.randn(32, 4) for _ in range(20)))
@@ -133,9 +133,9 @@ def probe(
     model = copy.deepcopy(model)
     roles = [role for role in read_roles(model) if role.parameter.requires_grad]
     ghosts = {name: _Ghost(name, roles) for name in OPTIMISERS}
-    # sizes are measured on these weights: the recommended optimiser starts from them too
+    # relative to the weights as they are: the recommended optimiser starts from them too
     optimiser = StochasticAGD(model, sizes="measured")
-    moves: list[list[float]] = []  # per step and tensor: how far it moved
+    moves: list[list[float]] = []  # of each step, of each tensor: how far it went
     losses = []
     for batch, _ in zip(batches, range(steps), strict=False):
         optimiser.zero_grad()
@@ -153,7 +153,7 @@ def probe(
 
 
 class _Ghost:
-    """Another optimiser on the same gradients, at learning rate 1, with dummy parameters."""
+    """Another optimiser on the same gradients, at learning rate 1, with parameters of its own that lead nowhere."""
 
     def __init__(self, name: str, roles: list[Role]) -> None:
         self.roles = [role for role in roles if name != "muon" or _is_matrix(role)]
@@ -167,7 +167,7 @@ class _Ghost:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Compute the update from zero and measure it."""
+        """Take the update that the gradients ask for, from zero, and measure it."""
         for parameter, role in zip(self.parameters, self.roles, strict=True):
             grad = role.parameter.grad
             parameter.zero_()
@@ -177,7 +177,7 @@ class _Ghost:
         self.sizes.append([_size(role, p.detach()) for role, p in zip(self.roles, self.parameters, strict=True)])
 
     def rate(self, name: str, moved: list[float], peak: float) -> float | None:
-        """The learning rate at which the update is as large as the moves; None if either is zero."""
+        """The learning rate at which the update is as large as the moves; None where either is nothing."""
         place = self.places.get(name)
         if place is None:
             return None
@@ -188,7 +188,7 @@ class _Ghost:
 def _recommend(
     roles: list[Role], moves: list[list[float]], ghosts: dict[str, _Ghost], losses: list[float]
 ) -> Recommendation:
-    # η of a step, up to a constant: the mean relative move of the tensors with a layer's share of the depth
+    # η of a step, up to a constant: the mean relative move of the tensors that have a layer's share
     relative = [
         statistics.fmean(m / role.atom.scale / role.atom.weight for m, role in zip(move, roles, strict=True))
         for move in moves
@@ -203,7 +203,7 @@ def _recommend(
         raise ValueError("model: no parameter moved; does the loss depend on it?")
     rates = []
     for role in roles:
-        # a parameter without a gradient here may have one on other data: give it the lowest rate
+        # what the loss did not reach may yet matter on other data: it gets a rate that does no harm
         sgd, adamw = (found[role.name][name] or min(known[name]) for name in ("sgd", "adamw"))
         muon = found[role.name]["muon"] or (min(known["muon"], default=None) if _is_matrix(role) else None)
         measured = found[role.name]["adamw"] is not None
@@ -226,7 +226,7 @@ def _is_matrix(role: Role) -> bool:
 
 
 def _size(role: Role, tensor: Tensor) -> float:
-    """The root-mean-square of the operator norms of the parts that moved."""
+    """Operator norm of the parts that moved, their root mean square."""
     norms = operator_norm(tensor, role.atom)
     norms = norms[norms > 0]
     return float(norms.square().mean().sqrt()) if len(norms) else 0.0
@@ -237,7 +237,7 @@ def _settled(values: list[float]) -> float:
 
 
 def _short(value: float) -> float:
-    """Round a rate to the digits that are meaningful."""
+    """A rate that is good to a few digits, with no more than those."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""The checks of `doctor`: each function measures one thing and returns its findings."""
+"""The signs that a doctor looks for: each a function that measures one thing and gives its findings."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -17,13 +17,13 @@ __all__ = [
     "tensor_of", "without_effect",
 ]  # fmt: skip
 
-# report a number that differs from its ideal by more than this factor
+# how far from its ideal a number may be before it is worth a word
 SPREAD, OFF_SIZE, OFF_SCALE = 30.0, 8.0, 6.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem, the evidence, and the remedy."""
+    """One thing that is wrong, how it shows, and what to do."""
 
     kind: str
     seen: str
@@ -45,7 +45,7 @@ def loss_of(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> Ten
 
 
 def tensor_of(output: Any) -> Tensor:
-    """The first floating-point tensor in a model's output."""
+    """The first floating-point tensor of whatever a model returns."""
     if isinstance(output, Tensor):
         return output
     values = output.values() if isinstance(output, Mapping) else output
@@ -53,9 +53,9 @@ def tensor_of(output: Any) -> Tensor:
 
 
 def activation_sizes(model: nn.Module, batch: Any) -> dict[str, float]:
-    """The root-mean-square of each layer's output, in the order of the forward pass, without the last layer."""
+    """The root-mean-square of what each layer puts out, in the order of the forward pass, the last one left out."""
     sizes: dict[str, float] = {}
-    model = copy.deepcopy(model)  # a copy: hooks and batch statistics must not touch the caller's model
+    model = copy.deepcopy(model)  # statistics of norm layers, and hooks, stay off the caller's
     layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.weight == 1}
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
@@ -157,7 +157,7 @@ def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | 
 
 
 def without_effect(roles: list[Role]) -> list[Finding]:
-    """Parameters that get no gradient, or only rounding noise."""
+    """Parameters that get no gradient, or one of rounding noise only."""
     findings = []
     trained = [role for role in roles if role.parameter.requires_grad]
     missing = [role.name for role in trained if role.parameter.grad is None or not role.parameter.grad.any()]

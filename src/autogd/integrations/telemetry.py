@@ -1,8 +1,8 @@
-"""Write telemetry of every n-th step, as lines of JSON or for TensorBoard.
+"""What steps do, written down every so often: as lines of JSON, or for TensorBoard.
 
-Both are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, so they work in every
-framework. They read from the device only at the steps that they write. With several processes, register the hook in one
-of them.
+Both are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, and so work in every
+framework. Between the steps that they write they read nothing, and nothing waits for the device. With several
+processes, register on one of them.
 """
 
 import json
@@ -20,11 +20,11 @@ __all__ = ["JSONL", "Telemetry", "TensorBoard"]
 
 
 class Telemetry(ABC):
-    """Reads the telemetry of every n-th step and passes it to `write`.
+    """Reads every so many steps what the step did, and hands it to `write`.
 
     Args:
-        every: write each n-th step, starting with the first.
-        start: number of earlier steps, if a run is resumed.
+        every: steps from one line to the next; the first step is written.
+        start: steps taken before, where a run goes on.
 
     >>> class Show(Telemetry):
     ...     def write(self, step, numbers):
@@ -46,23 +46,23 @@ class Telemetry(ABC):
         self.steps = start
 
     def __call__(self, optimiser: AGD, args: Any = (), kwargs: Any = None) -> None:
-        """Count a step; torch calls this after each one."""
+        """Count a step; torch calls this after each."""
         self.steps += 1
         if (self.steps - 1) % self.every == 0:
             self.write(self.steps, _read(optimiser))
 
     @abstractmethod
     def write(self, step: int, numbers: dict[str, Any]) -> None:
-        """Write one step's numbers: floats, or dictionaries of floats by parameter; None if not finite."""
+        """Write one step's numbers: floats, or a dictionary of them by parameter; None for what is not finite."""
 
 
 class JSONL(Telemetry):
-    """Appends one JSON object per line to a file.
+    """Appends an object a line to a file.
 
     Args:
         path: the file.
-        every: write each n-th step, starting with the first.
-        start: number of earlier steps, if a run is resumed.
+        every: steps from one line to the next; the first step is written.
+        start: steps taken before, where a run goes on.
 
     >>> import tempfile
     >>> model = torch.nn.Linear(2, 1)
@@ -90,9 +90,9 @@ class TensorBoard(Telemetry):
     """Writes to a folder for TensorBoard: `learning_rate`, `gradient_summary`, `dual_norms/NAME`, `update_sizes/NAME`.
 
     Args:
-        folder: a log folder of TensorBoard, or an open SummaryWriter.
-        every: write each n-th step, starting with the first.
-        start: number of earlier steps, if a run is resumed.
+        folder: where TensorBoard looks; or a SummaryWriter that is open already.
+        every: steps from one point to the next; the first step is written.
+        start: steps taken before, where a run goes on.
 
     >>> TensorBoard.__mro__[1].__name__
     'Telemetry'
@@ -116,7 +116,7 @@ class TensorBoard(Telemetry):
 
 
 def _read(optimiser: AGD) -> dict[str, Any]:
-    """All numbers of the last step, read from the device at once."""
+    """All numbers of the last step, brought from the device in one go."""
     last = optimiser.last_step
     tensors: dict[tuple[str, str], Tensor] = {
         ("learning_rate", ""): optimiser.learning_rate,

@@ -6,9 +6,9 @@ from typing import Any
 
 __all__ = ["COLOURS", "draw"]
 
-# distinct in grey, and for colour-blind readers
+# told apart in grey and by readers who do not see red and green alike
 COLOURS = {"StochasticAGD": "#0b3d91", "AGD": "#3fa7e0", "Adam": "#d1701a", "SGD": "#7a7a7a"}
-STYLES = {"SGD": (0, (4, 3))}  # dashed, so that two rivals on one line are both visible
+STYLES = {"SGD": (0, (4, 3))}  # where two rivals lie on one line, both are seen
 
 
 def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
