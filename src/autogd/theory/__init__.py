@@ -1,7 +1,7 @@
 """The derivation: from a loss and an architecture to an optimiser.
 
-The files are numbered as the sections of docs/derivation.md, which has the formulas; `check` tests every statement of
-the paper on random draws.
+The files have the numbers of the sections of docs/derivation.md, which has the formulas. `check` tests every statement
+of the paper on random draws.
 """
 
 from autogd.theory import s1_losses as losses

@@ -1,4 +1,4 @@
-r"""The Bregman divergence of a loss: how far it lies above its own tangent.
+r"""The Bregman divergence of a loss: how far it lies above its tangent.
 
 .. math:: D(f, \Delta f) = l(f + \Delta f, y) - l(f, y) - \nabla_f l(f, y)^\top \Delta f
 """
@@ -25,14 +25,14 @@ _Pulled = tuple[Tensor, Callable[[Any], Any]]
 
 
 class NotConvexWarning(UserWarning):
-    """A loss was seen below one of its own chords' ends: it is not convex in the output."""
+    """A loss lies below one of its tangents: it is not convex in the output."""
 
 
 def bregman(loss: LossFunction, output: Tensor, delta: Tensor, target: Tensor) -> Tensor:
-    """The divergence of any differentiable loss, by automatic differentiation, reduced as the loss reduces.
+    """The divergence of any differentiable loss, by automatic differentiation, with the reduction of the loss.
 
-    A loss that averages over the batch gives the average; one that returns a number a sample gives a number a sample.
-    For a convex loss it is never negative; `check_convexity` tells whether a loss is.
+    A loss that averages over the batch gives the average; one that returns a number per sample gives one per sample.
+    For a convex loss it is never negative; `check_convexity` tests whether a loss is convex.
 
     >>> from autogd.losses import square_loss
     >>> float(bregman(square_loss, torch.zeros(1, 2), torch.tensor([[1.0, 3.0]]), torch.ones(1, 2)))
@@ -47,8 +47,8 @@ def bregman(loss: LossFunction, output: Tensor, delta: Tensor, target: Tensor) -
 def directional(function: Callable[[Any], Tensor], at: Any, along: Any) -> tuple[Tensor, Tensor]:
     """A function's value and its derivative along a direction, by two reverse passes.
 
-    The reverse pass is linear in what it is given; its own reverse pass is the derivative. (Forward mode would do, but
-    setting it up warns of torch's own deprecations.)
+    The reverse pass is linear in its argument, so its own reverse pass is the derivative. (Forward mode would do, but
+    it triggers deprecation warnings inside torch.)
 
     >>> directional(lambda x: x**2, torch.tensor(3.0), torch.tensor(1.0))
     (tensor(9.), tensor(6.))
@@ -59,7 +59,7 @@ def directional(function: Callable[[Any], Tensor], at: Any, along: Any) -> tuple
 
 
 def per_sample(loss: LossFunction, output: Tensor, delta: Tensor, target: Tensor) -> Tensor:
-    """The divergence of every sample by itself, for a loss that averages over the batch.
+    """The divergence of every single sample, for a loss that averages over the batch.
 
     >>> from autogd.losses import square_loss
     >>> per_sample(square_loss, torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))
@@ -94,10 +94,10 @@ def bregman_of_cross_entropy(output: Tensor, delta: Tensor) -> Tensor:
 def check_convexity(
     loss: LossFunction, output: Tensor, target: Tensor, *, draws: int = 64, reach: float = 4.0, seed: int = 0
 ) -> bool:
-    """Whether no random step showed a negative divergence; warns with the worst one otherwise.
+    """Whether no random step has a negative divergence; warns with the worst one otherwise.
 
-    Steps are drawn around and between the outputs given, up to `reach` times their root-mean-square (at least 1) long.
-    A True is evidence, not proof.
+    Steps are drawn around and between the given outputs. Their length is up to `reach` times the outputs'
+    root-mean-square (at least 1). True is evidence, not proof.
 
     >>> check_convexity(lambda f, y: (f - y).square().mean(), torch.zeros(3, 2), torch.ones(3, 2))
     True
@@ -107,7 +107,7 @@ def check_convexity(
     worst, place, tolerance = 0.0, -1, 0.0
     for draw in range(draws):
         start, delta = torch.randn(2, *output.shape, generator=generator, dtype=torch.float64) * scale
-        # half of the draws are short steps: they see a dent that a long one steps over
+        # half of the draws are short steps: a long one can step over a dent
         delta = delta * (0.05 if draw % 2 else 1.0)
         f = (output.detach() + start.to(output) * torch.rand((), generator=generator).item()).detach()
         divergence = float(bregman(loss, f, delta.to(f), target).sum())

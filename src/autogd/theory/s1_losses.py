@@ -1,8 +1,8 @@
 r"""Convex losses, each with an upper bound on its Bregman divergence as a function of the size of Δf.
 
-The bound is all that the derivation asks of a loss. Its argument is the size of one sample's Δf: the root-mean-square
-‖Δf‖₂/√d_L, or the largest entry ‖Δf‖_∞, whichever the loss needs. Most bounds are *capped quadratics*: c s²/2 up to
-a width, and linear from there on, because the loss's slope varies over a bounded range only.
+The derivation needs nothing else of a loss. The bound's argument is the size of one sample's Δf: the root-mean-square
+‖Δf‖₂/√d_L or the largest entry ‖Δf‖_∞, depending on the loss. Most bounds are *capped quadratics*: c s²/2 up to a
+width, then linear, because the slope of the loss is bounded.
 """
 
 import math
@@ -41,19 +41,19 @@ class CappedQuadratic:
     width: float = math.inf
 
     def __call__(self, size: Tensor) -> Tensor:
-        """The bound at the given sizes, entry by entry."""
+        """The bound at the given sizes, elementwise."""
         inner = size.clamp(max=self.width)
         return self.curvature * inner * (size - 0.5 * inner)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A convex loss, averaged over the batch, and what bounds its Bregman divergence.
+    """A convex loss, averaged over the batch, and a bound on its Bregman divergence.
 
     Args:
-        name: what to call it.
-        value: (output, target) to the mean loss.
-        bound: the size of Δf to an upper bound on the divergence; increasing and convex.
+        name: of the loss.
+        value: from (output, target) to the mean loss.
+        bound: from the size of Δf to an upper bound on the divergence; increasing and convex.
         size: how `bound` measures Δf: its root-mean-square or its largest entry.
 
     >>> absolute_ish = Loss("log-cosh", lambda f, y: (f - y).cosh().log().mean(), CappedQuadratic(1.0))
@@ -71,7 +71,7 @@ class Loss:
         return self.value(output, target)
 
     def measure(self, delta: Tensor) -> Tensor:
-        """The size of every sample's Δf, in the way that `bound` takes it."""
+        """The size of every sample's Δf, as `bound` expects it."""
         flat = delta.flatten(1)
         if self.size == "largest entry":
             return flat.abs().amax(1)

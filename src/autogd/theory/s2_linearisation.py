@@ -37,10 +37,10 @@ class Linearisation:
         before: the objective 𝓛(w).
         after: the objective 𝓛(w + Δw).
         slope: ∇𝓛ᵀΔw, summed over per-sample gradients.
-        model_terms: ∇_f lᵀ(Δf − ∇_w f Δw), one a sample.
-        loss_terms: the Bregman divergence of the loss, one a sample.
-        output: f, one row a sample.
-        delta: Δf, one row a sample.
+        model_terms: ∇_f lᵀ(Δf − ∇_w f Δw), one per sample.
+        loss_terms: the Bregman divergence of the loss, one per sample.
+        output: f, one row per sample.
+        delta: Δf, one row per sample.
     """
 
     before: Tensor
@@ -79,10 +79,10 @@ def linearise(
 
     Args:
         model: any Module that maps a batch to a batch, sample by sample.
-        loss: (output, target) to the mean over the batch.
+        loss: from (output, target) to the mean over the batch.
         inputs: a batch.
         targets: its targets.
-        updates: Δw by parameter name; parameters left out stay where they are.
+        updates: Δw by parameter name; other parameters do not move.
 
     >>> model = nn.Linear(2, 1, bias=False)
     >>> x, y = torch.randn(5, 2), torch.randn(5, 1)
@@ -109,7 +109,7 @@ def linearise(
     output, tangent = directional(forward, weights, step)
     delta = forward(moved) - output
     gradients = torch.func.vmap(torch.func.grad(loss_of_one))(output, targets)
-    # ∇_w l of every sample, so that the slope owes nothing to the chain rule which the proposition rests on
+    # ∇_w l of every sample, so that the slope does not use the chain rule that the proposition rests on
     per_weight = torch.func.vmap(torch.func.grad(objective_of_one), in_dims=(None, 0, 0))(weights, inputs, targets)
     slopes = sum((per_weight[n].flatten(1) @ step[n].flatten() for n in weights), torch.zeros(()).to(output))
     assert isinstance(slopes, Tensor)
@@ -127,7 +127,7 @@ def linearise(
 def functional_expansion(
     model: nn.Module, loss: LossFunction, inputs: Tensor, targets: Tensor, updates: Mapping[str, Tensor]
 ) -> Tensor:
-    """Theorem 1: what 𝓛(w + Δw) is under Assumption 1, for any convex loss.
+    """Theorem 1: 𝓛(w + Δw) under Assumption 1, for any convex loss.
 
     >>> model, x, y = nn.Linear(2, 1, bias=False), torch.ones(3, 2), torch.ones(3, 1)
     >>> nn.init.zeros_(model.weight).shape

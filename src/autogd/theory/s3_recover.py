@@ -1,4 +1,4 @@
-r"""Three known methods, from the same functional expansion.
+r"""Three known methods, derived from the same functional expansion.
 
 Theorem 1's right-hand side, 𝓛 + ∇𝓛ᵀΔw + mean D(f, Δf), is minimised over Δw
 
@@ -6,8 +6,8 @@ Theorem 1's right-hand side, 𝓛 + ∇𝓛ᵀΔw + mean D(f, Δf), is minimised
 * with Δf replaced by ∇f Δw and square loss: Gauss-Newton;
 * with Δf replaced by ∇f Δw and cross-entropy to second order: natural gradient.
 
-The last two are one function, `functional_step`, with two losses. It never forms a matrix: products with the curvature
-go through the model, and conjugate gradients solve.
+The last two are one function, `functional_step`, with two losses. It forms no matrix: curvature products go through the
+model, and conjugate gradients solve the system.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def mirror_descent_step(
     r"""The ΔW that minimises step·∇𝓛ᵀΔW + mean D(Wx, ΔWx) for f = Wx, by damped Newton.
 
     The mean divergence is itself the Bregman divergence of a convex potential in W, so this is a mirror-descent step:
-    ∇Φ(W + ΔW) = ∇Φ(W) − step·∇𝓛(W). Of all minimisers it gives the one nearest to W. A step of 1 minimises Theorem
+    ∇Φ(W + ΔW) = ∇Φ(W) − step·∇𝓛(W). Of all minimisers it returns the one nearest to W. A step of 1 minimises Theorem
     1's right-hand side, which for a linear model is the objective itself.
 
     >>> x = torch.eye(2, dtype=torch.float64)
@@ -60,7 +60,7 @@ def mirror_descent_step(
         residual = gradient(w) - wanted
         if float(residual.abs().max()) <= 64 * torch.finfo(w.dtype).eps * (1 + float(wanted.abs().max())):
             break
-        # the least-norm Newton direction: a potential may be flat along some directions (softmax is)
+        # the least-norm Newton direction: a potential may be flat along some directions, as softmax is
         direction = torch.linalg.lstsq(hessian(w), -residual.unsqueeze(1), driver="gelsd").solution.squeeze(1)
         length, slope = 1.0, float(residual @ direction)
         while length > 1e-10 and float(surrogate(w + length * direction) - surrogate(w)) > 0.25 * length * slope:
@@ -101,7 +101,7 @@ def functional_step(
 
     Args:
         model: any Module.
-        loss: (output, target) to the mean over the batch.
+        loss: from (output, target) to the mean over the batch.
         inputs: a batch.
         targets: its targets.
         damping: λ adds λ‖Δw‖²/2.
@@ -139,7 +139,7 @@ def _conjugate_gradients(apply: Callable[[Tensor], Tensor], right: Tensor) -> Te
     x, residual = torch.zeros_like(right), right.clone()
     direction, squared = residual.clone(), float(right @ right)
     tolerance = squared * torch.finfo(right.dtype).eps ** 2
-    for _ in range(20 * len(right)):  # rounding costs more than the n steps of exact arithmetic
+    for _ in range(20 * len(right)):  # with rounding, more than the n steps of exact arithmetic are needed
         if squared <= tolerance:
             break
         image = apply(direction)

@@ -24,7 +24,7 @@ from autogd.theory.s4_perturbation.network import NetworkBound, perturbation_bou
 __all__ = ["CappedExponentialMajorisation", "FunctionalMajorisation", "Polynomial", "exponential", "majorise"]
 
 Curve = Callable[[Tensor], Tensor]
-"""A function of one number, entry by entry, that automatic differentiation can follow."""
+"""A differentiable elementwise function of one number."""
 
 
 def exponential(eta: Tensor) -> Tensor:
@@ -40,13 +40,12 @@ def majorise(
     loss: Loss | str | Curve | None = None,
     architecture: NetworkBound | nn.Module | Curve | None = None,
 ) -> Majorisation:
-    """An optimiser's learning rate, from a bound on the loss and a bound on the network.
+    """Derive an optimiser's learning rate from a bound on the loss and a bound on the network.
 
     Args:
-        loss: a `Loss`, the name of one, or just a bound: the size of Δf to the Bregman divergence. None is square.
-        architecture: what `perturbation_bound` returns, or the Module for it to walk (its weights taken at their
-            target sizes, as `initialise_` puts them); or just a bound: η to the root-mean-square of Δf. None is a plain
-            stack of any depth.
+        loss: a `Loss`, the name of one, or just a bound: from the size of Δf to the Bregman divergence. None is square.
+        architecture: the result of `perturbation_bound`, or a Module (its weights taken at the sizes that `initialise_`
+            gives them); or just a bound: from η to the root-mean-square of Δf. None is a plain stack of any depth.
 
     >>> float(majorise().learning_rate(torch.tensor(2.0))) == float(torch.tensor(2.0).log())
     True
@@ -72,7 +71,7 @@ def majorise(
 
 @dataclass(frozen=True)
 class CappedExponentialMajorisation:
-    r"""A capped quadratic of e^η − 1: what Huber, logistic and margin losses give on a plain stack; in closed form.
+    r"""A capped quadratic of e^η − 1, minimised in closed form: Huber, logistic and margin losses on a plain stack.
 
     With curvature c and width w the slope of the bound is c e^η min(e^η − 1, w), which equals G at Theorem 2's
     η(G/c) while G/c ≤ w(1 + w), and at log(G/(c w)) beyond.
@@ -100,7 +99,7 @@ class CappedExponentialMajorisation:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Σ c_j η^j, on whatever device η is.
+    """Σ c_j η^j, on the device of η.
 
     >>> float(Polynomial(torch.tensor([1.0, 2.0, 3.0]))(torch.tensor(2.0)))
     17.0
@@ -110,29 +109,29 @@ class Polynomial:
     _placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     def __call__(self, eta: Tensor) -> Tensor:
-        """The value at the given points, entry by entry."""
+        """The value at the given points, elementwise."""
         key = (eta.device, eta.dtype)
         if key not in self._placed:
             coefficients = self.coefficients.to(eta)
             self._placed[key] = coefficients, torch.arange(len(coefficients)).to(coefficients)
         coefficients, powers = self._placed[key]
-        # few large operations rather than Horner's many small ones: this runs at every step of training
+        # a few large operations instead of Horner's many small ones: this runs at every training step
         return (eta.unsqueeze(-1) ** powers * coefficients).sum(-1)
 
 
 # Brackets for the minimiser, each 2^(1/16) wide. The slope of the bound at their ends does not depend on G and is
-# worked out once; the chord in a bracket starts within 1e-3 of the root, so three Newton steps reach full precision.
+# computed once; the chord in a bracket starts within 1e-3 of the root, so three Newton steps reach full precision.
 _GRID = torch.tensor([0.0] + [2.0 ** (power / 16) for power in range(-640, 161)], dtype=torch.float64)
 _NEWTON_STEPS = 3
 
 
 @dataclass(frozen=True)
 class FunctionalMajorisation:
-    """Any convex bound on Δ𝓛: its minimiser by Newton's method, kept within a bracket, a fixed number of steps.
+    """Any convex bound on Δ𝓛, minimised by a fixed number of Newton steps within a bracket.
 
     Args:
-        bound: the size of Δf to an upper bound on the loss's Bregman divergence.
-        change: η to an upper bound on the size of Δf.
+        bound: from the size of Δf to an upper bound on the loss's Bregman divergence.
+        change: from η to an upper bound on the size of Δf.
 
     >>> rule = FunctionalMajorisation(lambda s: s**2 / 2, exponential)
     >>> round(float(rule.learning_rate(torch.tensor(2.0, dtype=torch.float64))), 12) == round(math.log(2.0), 12)
@@ -156,11 +155,11 @@ class FunctionalMajorisation:
         return self.bound(self.change(eta)) - eta * G
 
     def learning_rate(self, G: Tensor) -> Tensor:
-        """The minimiser of the bound, 0 where every step may ascend; nothing waits for the device."""
+        """The minimiser of the bound, or 0 if every step may ascend; does not synchronise with the device."""
         g = G if G.device.type == "mps" else G.double()
         slopes, grid = self._table(g)
         above = torch.searchsorted(slopes, g).clamp(min=1, max=len(grid) - 1)
-        # take, not an index: indexing by a tensor of no dimensions reads it back
+        # take, because indexing with a 0-d tensor synchronises
         low, high = grid.take(above - 1), grid.take(above)
         share = (g - slopes.take(above - 1)) / (slopes.take(above) - slopes.take(above - 1))
         eta = torch.where((share >= 0) & (share <= 1), low + share * (high - low), 0.5 * (low + high))
@@ -168,13 +167,13 @@ class FunctionalMajorisation:
             slope, curvature = self._slope(eta)
             low, high = torch.where(slope <= g, eta, low), torch.where(slope <= g, high, eta)
             newton = eta - (slope - g) / curvature
-            # a step out of the bracket, or no number at all where the curvature is zero, is a bisection instead
+            # bisect if a Newton step leaves the bracket, or is nan because the curvature is zero
             eta = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
         return torch.where(g > slopes[0], eta, 0).to(G.dtype)
 
     def _table(self, like: Tensor) -> tuple[Tensor, Tensor]:
         key = (like.device, like.dtype)
-        if key not in self._placed:  # copied to a device once: a copy waits
+        if key not in self._placed:  # copied to a device once, because a copy synchronises
             self._placed[key] = self._slopes.to(like), _GRID.to(like)
         return self._placed[key]
 

@@ -1,8 +1,8 @@
-r"""How large the objective and its gradient can be, and how fast AGD brings them down.
+r"""How large the objective and its gradient can be, and how fast AGD reduces them.
 
 The paper's Lemma 6 is false as stated: ‖f − y‖² ≤ ‖f‖² + ‖y‖² needs fᵀy ≥ 0. The triangle inequality gives (‖f‖ + ‖y‖)²
-instead, twice as much at worst, and the constants that follow from it double in the rates. Each function below has the
-corrected form by default and the paper's beside it, `form="paper"`.
+instead, at worst twice as much, and the constants of the rates double. Each function below has the corrected form by
+default, and the paper's with `form="paper"`.
 """
 
 import math
@@ -65,18 +65,18 @@ def gradient_bound(
 
 
 def decrease(summary: float) -> float:
-    """The least that one step of AGD takes off the objective under its assumptions, for G ≤ 2: G²/11 (Lemma 8's proof).
+    """The least decrease of the objective in one step of AGD under its assumptions, for G ≤ 2: G²/11 (Lemma 8's proof).
 
     >>> round(decrease(1.1), 4)
     0.11
     """
-    if not 0 <= summary <= 2 + 1e-6:  # the bound has room for rounding
+    if not 0 <= summary <= 2 + 1e-6:  # allow for rounding
         raise ValueError(f"summary: the bound holds for 0 ≤ G ≤ 2, found {summary}")
     return summary**2 / 11
 
 
 def critical_point_rate(steps: int, form: Form = "corrected", *, start: float | None = None) -> float:
-    """Lemma 8: min_t G_t² ≤ 22/T; the paper's 11/T holds where 𝓛(w_1) ≤ 1, and 11·𝓛(w_1)/T with the start known.
+    """Lemma 8: min_t G_t² ≤ 22/T; the paper's 11/T holds if 𝓛(w_1) ≤ 1; with 𝓛(w_1) known it is 11·𝓛(w_1)/T.
 
     >>> critical_point_rate(10), critical_point_rate(10, form="paper"), critical_point_rate(10, start=0.5)
     (2.2, 1.1, 0.55)
@@ -86,7 +86,7 @@ def critical_point_rate(steps: int, form: Form = "corrected", *, start: float | 
 
 
 def global_rate(steps: int, alpha: float, form: Form = "corrected", *, start: float | None = None) -> float:
-    """Theorem 3: 𝓛(w_T) ≤ 11/(α²T) under Assumption 3; the paper's 6/(α²T) holds where 𝓛(w_1) ≤ 1.
+    """Theorem 3: 𝓛(w_T) ≤ 11/(α²T) under Assumption 3; the paper's 6/(α²T) holds if 𝓛(w_1) ≤ 1.
 
     >>> global_rate(10, alpha=0.5), global_rate(10, alpha=0.5, form="paper")
     (4.4, 2.4)
@@ -101,7 +101,7 @@ def polyak_lojasiewicz(
 ) -> dict[str, float]:
     """Assumption 3's α of every layer: ‖∇_k‖_F over Lemma 7's bound; the least of them is the network's α here.
 
-    For networks whose parameters are one matrix a layer, as in Definition 10; never above 1, by Lemma 7.
+    For networks with one matrix per layer, as in Definition 10. It is never above 1, by Lemma 7.
 
     >>> import torch
     >>> model = nn.Linear(1, 1, bias=False)

@@ -1,13 +1,13 @@
-r"""The assumptions, measured along real training.
+r"""The assumptions, measured during real training.
 
 One step of AGD changes the objective by exactly
 
 .. math:: \Delta\mathcal{L} = -\eta G + \text{model term} + \text{loss term}
 
-(Proposition 1; the slope of a Frobenius-normalised step is −ηG whatever the stable rank). Theorem 2 counts on the
-model term being zero (Assumption 1) and on the loss term staying below ½(e^η − 1)², which holds while the weights are
-at their sizes (Prescription 1). What it promises is then a descent of at least `margin` = ηG − ½(e^η − 1)². Each record
-has all of these, the stable rank of every gradient (Assumption 2), and how far the weights' norms have drifted.
+(Proposition 1; the slope of a Frobenius-normalised step is −ηG whatever the stable rank). Theorem 2 assumes that the
+model term is zero (Assumption 1) and that the loss term is below ½(e^η − 1)², which holds if the weights have the sizes
+of Prescription 1. It then promises a descent of at least `margin` = ηG − ½(e^η − 1)². Each record has all of these, the
+stable rank of every gradient (Assumption 2), and the drift of the weights' norms.
 """
 
 import math
@@ -30,7 +30,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 class Automatic(Protocol):
-    """An optimiser that finds its own η from G, as AGD does."""
+    """An optimiser that computes η from G, as AGD does."""
 
     learning_rate: Tensor
     gradient_summary: Tensor
@@ -40,13 +40,13 @@ class Automatic(Protocol):
         ...
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         ...
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One step, its assumptions measured; plain numbers, `as_dict()` for JSON.
+    """One step with its assumptions measured; plain numbers, `as_dict()` for JSON.
 
     Args:
         step: counted from 1.
@@ -59,8 +59,8 @@ class Measurement:
         penalty: ½(e^η − 1)², Lemma 5's bound on the loss term.
         stable_rank: ‖∇‖_F²/‖∇‖_*² by parameter, the largest over its matrices; Assumption 2 says 1.
         drift: ‖W_k‖_* over its target after the step, by parameter; Prescription 1 says 1.
-        weyl: how far `drift` can be from where it started: Σ η_t/L so far.
-        alpha: the least of Assumption 3's constants over the layers; nan where the loss or a layer is another.
+        weyl: the largest possible change of `drift`: Σ η_t/L so far.
+        alpha: the least of Assumption 3's constants over the layers; nan if it does not cover the loss or a layer.
     """
 
     step: int
@@ -93,11 +93,11 @@ class Measurement:
 
     @property
     def within_penalty(self) -> bool:
-        """Whether the loss term keeps to Lemma 5's bound, as it must while the weights are at their sizes."""
+        """Whether the loss term is within Lemma 5's bound, as it must be under Prescription 1."""
         return self.loss_term <= self.penalty
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields and all of the above, ready for JSON."""
+        """All fields and properties, for JSON."""
         return asdict(self) | {
             "margin": self.margin,
             "orthogonality": self.orthogonality,
@@ -109,7 +109,7 @@ class Measurement:
 def measure_run(
     model: nn.Module, loss: LossFunction, inputs: Tensor, targets: Tensor, steps: int, *, every: int = 1
 ) -> list[Measurement]:
-    """Train full-batch with AGD and measure the assumptions along the way; trains `model` in place.
+    """Train `model` in place, full-batch with AGD, and measure the assumptions at each step.
 
     >>> from autogd.theory.check.draws import draw
     >>> from autogd.losses import square_loss
@@ -125,7 +125,7 @@ def measure_run(
 def follow(
     model: nn.Module, loss: LossFunction, inputs: Tensor, targets: Tensor, optimiser: Automatic, steps: int
 ) -> Iterator[Measurement]:
-    """The same with an optimiser of your own, one record at a time.
+    """The same with your own optimiser; yields one record per step.
 
     >>> from autogd.theory.check.draws import draw
     >>> from autogd.losses import square_loss
@@ -149,7 +149,7 @@ def follow(
             objective = float(loss(model(inputs), targets))
         alpha = _alpha(model, gradients, objective, input_norms, targets)
         optimiser.step()
-        # look at the step from where it started, then go on
+        # measure the step from its start, then continue
         after = {role.name: role.parameter.detach().clone() for role in roles}
         _put(model, before)
         parts = linearise(model, loss, inputs, targets, {name: after[name] - before[name] for name in after})
@@ -193,7 +193,7 @@ def _alpha(
 ) -> float:
     try:
         alphas = polyak_lojasiewicz(model, gradients, objective, input_norms, math.prod(targets.shape[1:]))
-    except ValueError:  # a layer that Assumption 3 does not speak of
+    except ValueError:  # a layer that Assumption 3 does not cover
         return math.nan
     return min(alphas.values())
 

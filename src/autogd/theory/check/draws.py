@@ -1,4 +1,4 @@
-"""Random networks, data and updates in float64, that satisfy Prescription 1 or do not: what `check` runs on."""
+"""Random networks, data and updates in float64, with or without Prescription 1, for `check`."""
 
 import math
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ def fully_connected(widths: list[int]) -> nn.Sequential:
 
 
 def on_sphere(rows: int, width: int, generator: torch.Generator) -> Tensor:
-    """Random vectors of norm √width, as Prescription 1 asks of inputs and targets.
+    """Random vectors of norm √width, the size that Prescription 1 gives inputs and targets.
 
     >>> on_sphere(1, 4, torch.Generator().manual_seed(0)).norm()
     tensor(2., dtype=torch.float64)
@@ -66,8 +66,8 @@ def on_sphere(rows: int, width: int, generator: torch.Generator) -> Tensor:
 def draw(seed: int, *, prescribed: bool = True, deepest: int = 5, widest: int = 8) -> Draw:
     """A random problem: depth, widths, batch, weights, data and update.
 
-    Weights are semi-orthogonal or Gaussian, by turns; prescribed ones are scaled to √(d_k/d_(k−1)), and updates to η/L
-    of it. Others are at sizes between a third and three times that, with inputs and targets to match.
+    Weights are semi-orthogonal or Gaussian, in turn. If `prescribed`, they are scaled to √(d_k/d_(k−1)), and updates to
+    η/L of that. Otherwise their sizes, and those of inputs and targets, are between a third and three times as large.
 
     >>> problem = draw(3)
     >>> max(abs(n - math.sqrt(w.shape[0] / w.shape[1])) for n, w in zip(problem.norms, problem.weights)) < 1e-12
@@ -100,7 +100,7 @@ def draw(seed: int, *, prescribed: bool = True, deepest: int = 5, widest: int = 
 
 
 def opposed(problem: Draw) -> Draw:
-    """The same problem with every target against the output: y = −f √d_L/‖f‖, the worst that a target can be.
+    """The same problem with every target opposite to the output: y = −f √d_L/‖f‖, the worst possible target.
 
     >>> problem = opposed(draw(3))
     >>> bool(((problem.model(problem.inputs) * problem.targets).sum(1) <= 0).all())
@@ -108,7 +108,7 @@ def opposed(problem: Draw) -> Draw:
     """
     output = problem.model(problem.inputs).detach()
     norms = output.norm(dim=1, keepdim=True)
-    # an output of zero opposes nothing: leave its target
+    # an output of zero has no opposite: keep its target
     aimed = torch.where(norms > 0, -output / norms * math.sqrt(output.shape[1]), problem.targets)
     return replace(problem, targets=aimed)
 
@@ -116,8 +116,8 @@ def opposed(problem: Draw) -> Draw:
 def orthogonal(problem: Draw, generator: torch.Generator) -> Draw:
     """The same problem with targets that make Assumption 1 hold exactly, for square loss, each of norm √d_L.
 
-    The residual f − y of every sample is set at a right angle to the model's linearisation error on it. Needs two
-    outputs, and weights at Prescription 1, which keeps ‖f‖ ≤ √d_L.
+    The residual f − y of every sample is orthogonal to the model's linearisation error on that sample. This needs two
+    outputs, and weights at Prescription 1, so that ‖f‖ ≤ √d_L.
 
     >>> problem = orthogonal(draw(5), torch.Generator().manual_seed(0))
     >>> parts = linearise(problem.model, square, problem.inputs, problem.targets, problem.updates)

@@ -1,4 +1,4 @@
-"""Run every statement of the paper on many random draws, and say which hold."""
+"""Test every statement of the paper on many random draws."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -16,15 +16,15 @@ class Row:
 
     Args:
         statement: its name.
-        claim: what it says, short.
-        draws: how many were made.
+        claim: in short.
+        draws: their number.
         left: the left side on the worst draw.
         right: the right side there.
-        slack: right − left there; below zero it fails.
-        broken: on how many draws it failed.
+        slack: right − left there; negative if it fails.
+        broken: number of draws on which it failed.
         expected: whether it should hold.
-        worst: the worst draw in words.
-        counterexample: the first draw that broke it, in words, if one did.
+        worst: the worst draw, as text.
+        counterexample: the first draw on which it failed, as text; None if there is none.
     """
 
     statement: str
@@ -40,21 +40,21 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether no draw broke it."""
+        """Whether it held on every draw."""
         return self.broken == 0
 
     @property
     def as_expected(self) -> bool:
-        """Whether it held if it should, and failed if it should."""
+        """Whether the result is the expected one."""
         return self.holds == self.expected
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """All fields and properties, for JSON."""
         return asdict(self) | {"holds": self.holds, "as_expected": self.as_expected}
 
 
 def examine(statement: Statement, draws: int, seed: int = 0) -> Row:
-    """One statement on `draws` seeds from `seed` on (on its share of them, for claims about whole runs).
+    """Test one statement on `draws` seeds, starting at `seed` (on fewer, for claims about whole runs).
 
     >>> from autogd.theory.check.statement import Sides
     >>> row = examine(Statement("Small", "seed ≤ 2", lambda seed: Sides(seed, 2, f"seed {seed}")), draws=4)
@@ -63,7 +63,7 @@ def examine(statement: Statement, draws: int, seed: int = 0) -> Row:
     """
     count = max(2, round(draws * statement.share))
     seen: list[Sides] = [statement.observe(seed + i) for i in range(count)]
-    # not "left > right": a side that is no number breaks a statement too
+    # not "left > right": a side that is nan must fail too
     broken = [sides for sides in seen if not sides.left <= sides.right]
     worst = min(seen, key=lambda sides: sides.right - sides.left)
     return Row(
@@ -86,7 +86,7 @@ def check(
     statements: Iterable[Statement] = STATEMENTS,
     report: Callable[[Row], object] | None = None,
 ) -> list[Row]:
-    """All statements, each a row of the table that `autogd check` prints; `report` hears of every row as it is done.
+    """Test all statements, one row each of the table that `autogd check` prints; calls `report` after every row.
 
     >>> rows = check(draws=2, statements=STATEMENTS[:2])
     >>> [row.holds for row in rows]

@@ -1,4 +1,4 @@
-"""From Lemma 6 to Theorem 3: the corrected forms, and the paper's where they differ."""
+"""From Lemma 6 to Theorem 3: the corrected forms, and the paper's if they differ."""
 
 import math
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def _lemma_8(seed: int) -> Sides:
 
 @statement("Lemma 8, paper", "T min G² ≤ 11, for runs that start at 𝓛 ≤ 1", share=0.1)
 def _lemma_8_paper(seed: int) -> Sides:
-    """The paper's constant, where its Lemma 6 is true."""
+    """The paper's constant, on runs for which its Lemma 6 is true."""
     problem, drawn = _anywhere(2 * seed + 2)
     while float(square(problem.model(problem.inputs), problem.targets).detach()) > 1:
         seed += 100_003
@@ -128,7 +128,7 @@ def _lemma_8_paper(seed: int) -> Sides:
 
 @statement("Theorem 3, corrected", "α² T 𝓛(w_T) ≤ 11, α measured along the run", share=0.1)
 def _theorem_3(seed: int) -> Sides:
-    """α is the least that Assumption 3 allows over the whole run so far."""
+    """α is the least of Assumption 3's constants over the run so far."""
     problem, drawn = _anywhere(seed)
     norms, outputs = [float(x.norm()) for x in problem.inputs], problem.targets.shape[1]
     worst, alpha = 0.0, 1.0
@@ -152,7 +152,7 @@ def _worst_rate(problem: Draw) -> float:
 
 
 def _run(problem: Draw) -> Iterator[tuple[float, AGD]]:
-    """Full-batch training, handed over before each step: the objective, and an optimiser that has yet to take it."""
+    """Full-batch training; yields the objective and the optimiser before each step."""
     optimiser = AGD(problem.model)
     for _ in range(_STEPS):
         optimiser.zero_grad()

@@ -41,7 +41,7 @@ def _natural_gradient(seed: int) -> Sides:
     labels = problem.targets.argmax(1)
     jacobian = _jacobian(problem).view(len(labels), -1, sum(w.numel() for w in problem.weights))
     probabilities = problem.model(problem.inputs).detach().softmax(1)
-    # the Fisher matrix as its definition has it: the mean outer product of scores, labels drawn from the model
+    # the Fisher matrix by definition: the mean outer product of scores, with labels drawn from the model
     scores = jacobian - (probabilities.unsqueeze(2) * jacobian).sum(1, keepdim=True)
     fisher = torch.einsum("nc,ncp,ncq->pq", probabilities, scores, scores) / len(labels)
     gradient = -scores[torch.arange(len(labels)), labels].mean(0)
@@ -51,7 +51,7 @@ def _natural_gradient(seed: int) -> Sides:
 
 
 def _jacobian(problem: Draw) -> Tensor:
-    """∂f/∂w, (samples × outputs) × weights, one backward pass a row."""
+    """∂f/∂w, (samples × outputs) × weights, with one backward pass per row."""
     output = problem.model(problem.inputs).flatten()
     rows = []
     for value in output:

@@ -1,4 +1,4 @@
-"""What a statement is, and what several of them share."""
+"""The class of a statement, and helpers that several statements use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from autogd.theory.s2_linearisation import Linearisation, linearise
 __all__ = ["ROUNDING", "Sides", "Statement", "about", "assuming", "equal", "parts_of", "seeded", "statement"]
 
 ROUNDING = 1e-9
-"""What float64 may add to a side; the largest seen is a hundred times smaller."""
+"""Tolerance for float64 rounding; the largest error seen is a hundred times smaller."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides on one draw, and the draw in words."""
+    """Both sides on one draw, and the draw as text."""
 
     left: float
     right: float
@@ -30,11 +30,11 @@ class Statement:
     """One claim: left ≤ right on every draw, if it `holds`.
 
     Args:
-        name: what the paper calls it, and which form.
-        claim: the claim, short.
-        observe: a seed to both sides.
-        holds: whether it should.
-        share: of the number of draws, less than 1 for claims about whole runs.
+        name: the paper's name, and the form.
+        claim: in short.
+        observe: from a seed to both sides.
+        holds: whether it is expected to hold.
+        share: fraction of the draws to use; less than 1 for claims about whole runs.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Statement:
 def statement(
     name: str, claim: str, *, holds: bool = True, share: float = 1.0
 ) -> Callable[[Callable[[int], Sides]], Statement]:
-    """Make a statement of the function below.
+    """Decorator that makes a function a statement.
 
     >>> @statement("Even", "2 seed ≤ 2 seed")
     ... def even(seed):
@@ -59,7 +59,7 @@ def statement(
 
 
 def about(problem: Draw, seed: int) -> str:
-    """A draw in words.
+    """A draw as text.
 
     >>> about(draw(1), 1).startswith("seed 1: widths")
     True
@@ -102,7 +102,7 @@ def assuming(seed: int) -> tuple[Draw, Linearisation]:
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator of random numbers that starts at `seed`.
+    """A random generator with this seed.
 
     >>> seeded(3).initial_seed()
     3

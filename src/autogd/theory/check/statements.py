@@ -1,7 +1,7 @@
 """Every statement of the paper as a function of a seed: its left side, its right side, and what was drawn.
 
-A statement holds on a draw where left ≤ right; an equality is stated as |left − right| ≤ rounding. Those known to be
-false are here too, marked `holds=False`: a check that could not see them fail would be worth little.
+A statement holds on a draw if left ≤ right; an equality is stated as |left − right| ≤ rounding. Statements known to be
+false are included, marked `holds=False`: the check must see them fail.
 """
 
 from autogd.theory.check.expansion import EXPANSION

@@ -1,1 +1,1 @@
-"""How far the output moves when the weights do: bounds, what each operation does to them, and a whole network's."""
+"""How far the output moves when the weights move: bounds, operations on bounds, and the bound of a network."""

@@ -1,8 +1,8 @@
-r"""How far the output moves when the weights do: bounds that compose as the network does.
+r"""How far the output moves when the weights move: bounds that compose as the network does.
 
 A `Bound` on one value h inside a network is two things: ‖h‖₂ ≤ `size`, and ‖Δh‖₂ ≤ `change(r)`, where r holds the
-relative sizes of the updates, r_k = ‖ΔW_k‖_*/s_k with s_k the size that Prescription 1 gives the weight (what an atom
-calls its scale). Each layer type turns the bound on its input into one on its output:
+relative sizes of the updates, r_k = ‖ΔW_k‖_*/s_k, and s_k is the weight's size under Prescription 1 (the atom's scale).
+Each layer type maps the bound on its input to a bound on its output:
 
 ========================  =================  =========================================
 layer                     size               change
@@ -15,8 +15,8 @@ average pooling           √(overlap/n) a     √(overlap/n) d
 normalisation             √n                 d/√(m² + ε), for inputs of root-mean-square ≥ m
 ========================  =================  =========================================
 
-with a and d the size and change of the input. On a stack of linear maps this is Lemmas 3 and 4. Changes are polynomials
-in a common scale t of the updates (r_k → t r_k), held as their coefficients, all ≥ 0: a number is one of degree 0.
+where a and d are the size and change of the input. On a stack of linear maps these are Lemmas 3 and 4. A change is a
+polynomial in a common scale t of the updates (r_k → t r_k), stored as its coefficients, all ≥ 0.
 """
 
 import math
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Relative = Callable[[str], Tensor]
-"""A parameter's name to its relative update, as coefficients of a polynomial in t."""
+"""From a parameter's name to its relative update, as coefficients of a polynomial in t."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class Bound:
         return float(self.expand(look_up).sum())
 
     def coefficients(self, shares: Mapping[str, float]) -> Tensor:
-        """The same as a polynomial in η, where each relative size is the parameter's share of η; 0 if it has none."""
+        """The same as a polynomial in η; each relative size is the parameter's share of η, or 0 if it has none."""
         return self.expand(lambda name: torch.tensor([0.0, shares.get(name, 0.0)], dtype=torch.float64))
 
 
 Map = Callable[[Bound], Bound]
-"""A layer: the bound on its input to the bound on its output."""
+"""A layer: from the bound on its input to the bound on its output."""
 
 
 def given(norm: float) -> Bound:
-    """The network's input, of a norm that is known and does not move.
+    """The network's input, which has a known norm and does not move.
 
     >>> given(2.0).change(0.5)
     0.0
@@ -105,7 +105,7 @@ def linear(name: str, size: float, unit: float | None = None) -> Map:
 
 
 def offset(name: str | None, size: float, unit: float = 0.0) -> Map:
-    """A vector of norm `size` that is added; a named one is a parameter, whose update has norm unit × (relative size).
+    """An added vector of norm `size`; if it is named, a parameter whose update has norm unit × (relative size).
 
     >>> offset("b", 0.0, unit=2.0)(given(1.0)).change({"b": 0.5})
     1.0
@@ -131,9 +131,9 @@ def elementwise(lipschitz: float, at_zero: float = 0.0) -> Map:
 
 
 def average_pool(window: int, overlap: int = 1) -> Map:
-    """Means over windows of `window` entries, of which each entry lies in at most `overlap`.
+    """Means over windows of `window` entries; each entry lies in at most `overlap` windows.
 
-    Its rows sum to at most 1 and its columns to at most overlap/window: the root of their product bounds the norm.
+    Rows sum to at most 1 and columns to at most overlap/window; the root of their product bounds the norm.
 
     >>> average_pool(4)(given(2.0)).size
     1.0
@@ -142,7 +142,7 @@ def average_pool(window: int, overlap: int = 1) -> Map:
 
 
 def normalise(entries: int, smallest: float = 0.0, epsilon: float = 0.0) -> Map:
-    r"""h/√(rms(h)² + ε), as layer and root-mean-square norms have it, for inputs of root-mean-square ≥ `smallest`.
+    r"""h/√(rms(h)² + ε), as in LayerNorm and RMSNorm, for inputs of root-mean-square ≥ `smallest`.
 
     With ε as one more coordinate it maps to a sphere, where ‖a/‖a‖ − b/‖b‖‖ ≤ ‖a − b‖/min(‖a‖, ‖b‖): the constant
     is 1/√(m² + ε), before and after the step. Outside the domain, and with m = ε = 0, there is no bound.
@@ -166,21 +166,21 @@ def add(*bounds: Bound) -> Bound:
 
 
 def concatenate(*bounds: Bound) -> Bound:
-    """The values side by side.
+    """The concatenation of values.
 
     >>> concatenate(given(3.0), given(4.0)).size
     5.0
     """
 
     def expand(relative: Relative) -> Tensor:
-        # coefficient by coefficient: exact for numbers, and for polynomials an upper bound by the triangle inequality
+        # per coefficient: exact for numbers; for polynomials an upper bound, by the triangle inequality
         return torch.linalg.vector_norm(_padded([h.expand(relative) for h in bounds]), dim=0)
 
     return Bound(math.hypot(*(h.size for h in bounds)), expand)
 
 
 def compose(*maps: Map) -> Map:
-    """One layer after another, the first first.
+    """Layers one after another, in order.
 
     >>> compose(linear("a", 2.0), elementwise(0.5))(given(1.0)).size
     1.0

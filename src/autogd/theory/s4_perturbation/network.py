@@ -1,7 +1,7 @@
-"""Walk a Module and bound how far its output moves, layer by layer.
+"""Bound how far a Module's output moves, layer by layer.
 
-The model is traced (`torch.fx`) and run once on an example, for the shapes; beside every value goes its `Bound`. What a
-module of a given type does to a bound is a rule in the table below, and `register_bound` adds to it.
+The model is traced (`torch.fx`) and run once on an example, for the shapes; every value gets a `Bound`. The table below
+has a rule for each module type, and `register_bound` adds to it.
 """
 
 import math
@@ -47,7 +47,7 @@ class NetworkBound:
     Args:
         bound: on the norm of one sample's output.
         outputs: d_L.
-        shares: each trained parameter's share of η, which AGD makes its relative update: 1/L for a layer's weight.
+        shares: each trained parameter's share of η, which is its relative update in AGD: 1/L for a layer's weight.
 
     >>> network = perturbation_bound(nn.Linear(4, 4, bias=False), sizes="prescribed")
     >>> round(network.change(0.1), 6)
@@ -74,7 +74,7 @@ class NetworkBound:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a rule is told: the module, its place, its parameters' roles, and the shapes around it (batch left out)."""
+    """The argument of a rule: module, name, its parameters' roles, and input and output shape (without batch)."""
 
     module: nn.Module
     name: str
@@ -85,7 +85,7 @@ class Layer:
     after: tuple[int, ...]
 
     def norm(self, leaf: str) -> Tensor:
-        """The operator norm of each of the parameter's matrices, as it is or as Prescription 1 has it."""
+        """The operator norm of each of the parameter's matrices: measured, or as in Prescription 1."""
         role = self.roles[leaf]
         if self.sizes == "prescribed":
             return torch.full((role.atom.parts,), role.atom.target, dtype=torch.float64)
@@ -103,7 +103,7 @@ class Layer:
         return weight if "bias" not in self.roles else compose(weight, self.bias())
 
     def bias(self) -> Callable[[Bound], Bound]:
-        """The bias, once for every position of the output that it is added to."""
+        """The bias, counted once per position of the output."""
         role = self.roles["bias"]
         times = math.sqrt(math.prod(self.after) / role.parameter.numel())
         size = float(torch.linalg.vector_norm(self.norm("bias")))
@@ -152,7 +152,7 @@ _rules: dict[type[nn.Module], Rule] = {
 
 
 def register_bound(module_type: type[nn.Module], rule: Rule) -> None:
-    """Teach the walk a layer of your own: a rule takes a `Layer` and returns what it does to a bound.
+    """Add a rule for your own layer: it takes a `Layer` and returns a function from bound to bound.
 
     >>> class Doubled(nn.Module):
     ...     def forward(self, x):
@@ -175,9 +175,9 @@ def perturbation_bound(
 
     Args:
         model: any Module that `torch.fx` can trace.
-        example: one batch, for the shapes; not needed where the first layer is `nn.Linear`.
-        sizes: the weights' norms as they are now, or as Prescription 1 has them.
-        smallest: the stated domain of normalisation layers: their inputs' root-mean-square is at least this.
+        example: one batch, for the shapes; not needed if the first layer is `nn.Linear`.
+        sizes: use the present norms of the weights, or those of Prescription 1.
+        smallest: the domain of normalisation layers: the least root-mean-square of their inputs.
 
     >>> network = nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU(), nn.Linear(16, 2, bias=False))
     >>> round(perturbation_bound(network, sizes="prescribed").change(0.1), 6)  # 1.1 × 1.1 − 1
@@ -206,14 +206,14 @@ class _Tracer(fx.Tracer):
 
 
 class _Walker(fx.Interpreter):
-    """Runs the traced model and keeps a bound beside every value."""
+    """Runs the traced model and computes a bound for every value."""
 
     def __init__(self, model: nn.Module, sizes: Sizes, smallest: float) -> None:
-        lone = nn.Sequential(model) if _find(model) is not None else model  # a layer by itself has nothing to trace
+        lone = nn.Sequential(model) if _find(model) is not None else model  # a single layer cannot be traced
         self.prefix = "0" if lone is not model else None
         try:
             graph = _Tracer().trace(lone)
-        except Exception as error:  # tracing runs the user's own forward: whatever it raises is the reason
+        except Exception as error:  # tracing runs the user's forward, which may raise anything
             raise UnboundedError(type(model).__name__, {"forward": f"torch.fx cannot trace it ({error})"}) from error
         super().__init__(fx.GraphModule(lone, graph))
         self.sizes, self.smallest = sizes, smallest
@@ -234,7 +234,7 @@ class _Walker(fx.Interpreter):
 
     def _bound(self, n: fx.Node, value: Any) -> None:
         if not isinstance(value, Tensor):
-            return  # a shape or another number read off a tensor
+            return  # a shape or another number
         inputs = [node for node in n.all_input_nodes if node in self.bounds]
         place = n.name
         try:
@@ -248,10 +248,10 @@ class _Walker(fx.Interpreter):
                 raise ValueError("a parameter or buffer used outside a layer")
         except ValueError as error:
             self.unbounded[place] = str(error)
-            self.bounds[n] = given(0.0)  # go on, so that all of them are named
+            self.bounds[n] = given(0.0)  # continue, so that the error names all of them
 
     def shares(self) -> dict[str, float]:
-        """Every trained parameter's part of η, as AGD divides it; tied ones count once in L."""
+        """Every trained parameter's share of η, as in AGD; tied parameters count once in L."""
         trained = {name: role for name, role in self.roles.items() if role.parameter.requires_grad}
         depth = sum(role.atom.depth for role in {role.parameter: role for role in trained.values()}.values())
         return {name: role.atom.weight / depth for name, role in trained.items()}

@@ -1,4 +1,4 @@
-"""What functions and modules without parameters do to a bound: non-linearities, sums, concatenations, reshapes."""
+"""Rules for functions and modules without parameters: non-linearities, sums, concatenations, reshapes."""
 
 import math
 import operator
@@ -13,7 +13,7 @@ from autogd.theory.s4_perturbation.bound import Bound, add, average_pool, concat
 
 __all__ = ["LIPSCHITZ", "adaptive_window", "apply", "of_module", "windows"]
 
-# the largest slope, and the value at zero; the slopes of gelu and silu were found by maximising them numerically
+# largest slope, and value at zero; the slopes of gelu and silu were maximised numerically
 LIPSCHITZ: dict[str, tuple[float, float]] = {
     "relu": (1.0, 0.0),
     "relu6": (1.0, 0.0),
@@ -40,7 +40,7 @@ _MODULES = {
     nn.GELU: "gelu",
     nn.SiLU: "silu",
     nn.Identity: "identity",
-    nn.Dropout: "dropout",  # as the network is evaluated
+    nn.Dropout: "dropout",  # in evaluation mode
     nn.Flatten: "identity",
 }
 _ALIKE = {"relu_": "relu", "absolute": "abs"}
@@ -67,7 +67,7 @@ def of_module(module: nn.Module, entries: int) -> Callable[[Bound], Bound]:
 
 
 def apply(n: fx.Node, bounds: Mapping[fx.Node, Bound], values: Mapping[fx.Node, Any], value: Tensor) -> Bound:
-    """A function or method call in a traced model: the bound on its value from those on its arguments."""
+    """The bound on the value of a function or method call, from the bounds on its arguments."""
     name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
     tensors = [node for node in n.args if isinstance(node, fx.Node) and node in bounds]
     entries = math.prod(value.shape[1:])
@@ -96,7 +96,7 @@ def apply(n: fx.Node, bounds: Mapping[fx.Node, Bound], values: Mapping[fx.Node, 
 
 
 def windows(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many entries a pooling window has, and how many windows an entry can lie in.
+    """The number of entries in a pooling window, and of windows that an entry can lie in.
 
     >>> windows(nn.AvgPool2d(3, stride=2), (1, 9, 9))
     (9, 4)
