@@ -1,4 +1,4 @@
-"""The benchmark of training quality as a picture: one row per workload, one marker per optimiser."""
+"""The benchmark of training quality as a picture: a row a workload, a marker an optimiser."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from autogd.report.reproduction.curves import dress, empty, picture
 
 __all__ = ["draw"]
 
-# colour, marker, size; the markers are distinct in grey
+# colour, marker, size; told apart in grey by their markers
 _STYLES = {
     "agd-stochastic": ("#0072b2", "*", 12.0),
     "agd-averaged": ("#0072b2", "d", 5.0),
@@ -32,13 +32,13 @@ _STYLES = {
     "psgd": ("#882255", ">", 5.0),
     "scion": ("#cc79a7", "8", 5.0),
 }
-_LOW, _HIGH = 0.7, 1.5  # markers beyond these ratios are drawn at the edge
-_SHORT, _FAR = 0.05, 10.0  # the same for shares of tuned Adam's time
-_NEVER_STEPS, _NEVER_TIME = 1.25, 30.0  # the position of optimisers that never reach tuned Adam's loss
+_LOW, _HIGH = 0.7, 1.5  # beyond these ratios markers stand at the edge
+_SHORT, _FAR = 0.05, 10.0  # the same of shares of tuned Adam's time
+_NEVER_STEPS, _NEVER_TIME = 1.25, 30.0  # where those stand that never reach tuned Adam's loss
 
 
 def draw(every: Sequence[Standing]) -> bytes:
-    """Three panels, one row per workload: loss relative to tuned Adam's, steps to that loss, and time to it.
+    """Three panels with a row a workload: loss over tuned Adam's, steps to tuned Adam's loss, and time to it.
 
     >>> draw([Standing("gpt", "adam", 0.1, "cosine", 5, False, 3, 0, 1.5, 0.01, 0.5, 9.0, 1.0, 1.0, 1.0)])[1:4]
     b'PNG'
@@ -71,7 +71,7 @@ def draw(every: Sequence[Standing]) -> bytes:
     dress(loss, f"validation loss ÷ tuned {adam}'s\n(left is better; arrows: beyond the edge)", "", legend=False)
     dress(steps, f"steps to tuned {adam}'s last loss\n(share of the budget)", "", legend=False)
     dress(time, f"processor time to the same\n(share of tuned {adam}'s whole time)", "", legend=False)
-    for axes in (steps, time):  # names only on the left
+    for axes in (steps, time):  # the names stand once, on the left
         axes.tick_params(labelleft=False)
     _legend(figure, {standing.optimiser for standing in every})
     return picture(figure)

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed are one row: mean and spread over the seeds."""
+"""Runs that differ by their seed alone are one row: mean and spread over the seeds."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from autogd.training.records import Run
 
 __all__ = ["COLUMNS", "Group", "cell", "group_runs", "summarise"]
 
-# settings of the machine, not of the run
+# how a run was carried out, not what it is
 _ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds")
 
 COLUMNS = {
@@ -26,14 +26,14 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one config with several seeds, and their label."""
+    """Runs of one config under several seeds, and the name to call them by."""
 
     label: str
     runs: list[Run]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs that differ only in their seed; a label has the settings in which groups differ.
+    """Put runs that differ by their seed alone together; a label says what tells a group from the others.
 
     >>> group_runs([])
     []
@@ -56,9 +56,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """One row per group: mean and spread (standard deviation) over the seeds of the last epoch's numbers.
+    """One row a group: the last epoch's numbers as mean and spread (standard deviation) over the seeds.
 
-    Diverged runs are counted, but are not in the means. The spread of one run is None.
+    A run that diverged counts as such and stays out of the means; the spread of one run is None.
 
     >>> summarise([Group("nothing yet", [])])[0]["objective_mean"] is None
     True

@@ -1,11 +1,11 @@
-"""Checkpoints: the complete state of a run at one step, loadable on any number of processes.
+"""Checkpoints: all of a run's state at one step, whole or not at all, loadable on any number of processes.
 
-`torch.distributed.checkpoint` writes the tensors, sharded or not. All other values go to state.json, and manifest.json
-has the checksum of every file and the position of every tensor. A checkpoint is written under a temporary name and
-renamed when everything is on the disk, so a visible checkpoint is complete. The previous one is kept.
+`torch.distributed.checkpoint` writes the tensors, spread or not; whatever is not a tensor goes to state.json, and
+manifest.json has the checksum of every file and the place of every tensor. A checkpoint takes shape under another name
+and is renamed when everything is on the disk, so that a name that can be seen can be loaded. The one before is kept.
 
-A checkpoint may be damaged, or come from somebody else. So its files are compared with their checksums first, and
-nothing in them is unpickled.
+A checkpoint may be damaged, or come from somebody else: its files are compared with their checksums first, and nothing
+in them is unpickled.
 """
 
 import json
@@ -36,7 +36,7 @@ __all__ = ["export", "latest", "load", "save"]
 def save(
     folder: Path, step: int, model: nn.Module, optimiser: Optimiser, rest: dict[str, Any], place: Place | None = None
 ) -> Path:
-    """Write the state at a step as folder/step-…, then remove all but the previous one; `rest` is a tree of values.
+    """Write the state at a step as folder/step-…, and then remove all but the one before; `rest` is a tree of values.
 
     >>> import tempfile
     >>> model = nn.Linear(2, 2)
@@ -54,7 +54,7 @@ def save(
         "optimiser": skeleton.pack(optimiser.state_dict(), "optimiser", tensors),
         "rest": skeleton.pack(rest, "rest", tensors),
     }
-    # contiguous, as the reader expects
+    # row by row, as the reader takes the numbers to lie
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
         if place.rank == 0:
@@ -63,7 +63,7 @@ def save(
         place.wait()
         with _alone_or_not(place) as no_dist:
             index = state_dict_saver.save(tensors, storage_writer=FileSystemWriter(draft), no_dist=no_dist)
-        if place.rank == 0:  # now every process has written its files
+        if place.rank == 0:  # every process has written its files by now
             write_whole(draft / skeleton.STATE, json.dumps(state))
             manifest.write(draft, locate(draft, index), skeleton.state_names(state))
             draft.rename(final)
@@ -81,9 +81,9 @@ def save(
 
 
 def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None = None) -> dict[str, Any]:
-    """Load a saved state into a model and its optimiser, and return the rest."""
+    """Put a saved state into a model and its optimiser, and return the rest."""
     place = place or Place()
-    # the first process checks every file, for all processes
+    # the first process looks at every file, for all
     wrong = place.tell(damage(path) if place.rank == 0 else "")
     if wrong:
         raise Damaged(wrong)
@@ -99,13 +99,13 @@ def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None
         with _alone_or_not(place) as no_dist:
             state_dict_loader.load(tensors, storage_reader=Reader(path, listed.tensors), no_dist=no_dist)
         optimiser.load_state_dict(skeleton.unpack(state["optimiser"], tensors))
-    except (Exception, CheckpointException) as error:  # an optimiser may raise anything for a foreign state
+    except (Exception, CheckpointException) as error:  # an optimiser may refuse a state that is not its own in any way
         raise ValueError(f"{path}: the checkpoint does not fit this run ({_reason(error)})") from error
     return skeleton.unpack(state["rest"], tensors)
 
 
 def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
-    """Write the weights and buffers as one safetensors file; sharded tensors are all-gathered.
+    """Write the weights and buffers as one safetensors file, gathered if they are spread.
 
     >>> import tempfile
     >>> from safetensors.torch import load_file
@@ -122,7 +122,7 @@ def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
     whole: dict[str, Tensor] = {}
     seen: dict[int, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in seen:  # tied weights: load_state_dict(strict=False) ties them again
+        if id(tensor) in seen:  # tied: load_state_dict(strict=False) ties it again
             continue
         seen[id(tensor)] = name
         full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -132,7 +132,7 @@ def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
 
 
 def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> None:
-    """Refuse a checkpoint of another network before any weight changes."""
+    """Refuse a checkpoint of another network, before any weight is changed."""
     theirs = {name: (saved.dtype, saved.size) for name, saved in listed.items() if name.startswith("model/")}
     ours = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     for name in sorted(theirs.keys() | ours.keys()):
@@ -146,7 +146,7 @@ def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> No
 
 @contextmanager
 def _alone_or_not(place: Place) -> Iterator[bool]:
-    """Whether to write without a process group; torch's warning about it is suppressed."""
+    """Whether to write without a process group, and no warning that there is none: it is meant."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield place.world == 1
@@ -157,7 +157,7 @@ def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _blank(name: str, saved: Saved, parameters: list[Tensor]) -> Tensor:
-    """An empty tensor to load into: sharded like its parameter, if it is optimiser state of that parameter."""
+    """Room for a saved tensor: spread as its parameter is, if it is an optimiser's state of that parameter."""
     match name.split("/"):
         case ["optimiser", "state", index, *_] if index.isdecimal() and int(index) < len(parameters):
             parameter = parameters[int(index)]
@@ -167,7 +167,7 @@ def _blank(name: str, saved: Saved, parameters: list[Tensor]) -> Tensor:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the original error, inside the one that torch's checkpointing raises."""
+    """The first line of what went wrong, from within the wrapping of torch's checkpointing."""
     if isinstance(error, CheckpointException) and error.failures:
         failure = next(iter(error.failures.values()))
         error = failure[0] if isinstance(failure, tuple) else failure

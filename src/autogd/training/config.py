@@ -13,7 +13,7 @@ Start = Literal["dimensional", "torch"]
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run: the same config gives the same numbers.
+    """A run, in full: the same config gives the same numbers.
 
     >>> Config(data="text").resolved().model
     'gpt'
@@ -22,56 +22,56 @@ class Config:
     data: str = "digits"
     """which data set: digits, mnist, fashion-mnist, cifar10, cifar100, imagenet or text"""
     data_dir: str | None = None
-    """the folder of its files, or where to download them; for text, the file itself"""
+    """where its files are, or are to be put; for text, the file itself"""
     augment: bool = True
-    """augment training images (pad-4 crop and flip, if the data set has them)"""
+    """change training images at random (pad-4 crop and flip, where the data set has them)"""
     limit: int | None = None
-    """use only the first N samples for training, and as many for testing; default: all"""
+    """use only the first so many samples for training, and as many for testing; left out, all there are"""
     context: int = 64
-    """characters per sample, for text"""
+    """characters a sample, for text"""
     model: str | None = None
-    """which network: fcn, vgg16, resnet18, resnet50 or gpt; default: gpt for text, fcn for images"""
+    """which network: fcn, vgg16, resnet18, resnet50 or gpt; left out, gpt for text and fcn for images"""
     depth: int | None = None
-    """layers of an fcn, blocks of a gpt; default: the network's own"""
+    """layers, for a network that leaves the choice; left out, the network's own default"""
     width: int | None = None
-    """units per layer, or channels; default: the network's own"""
+    """units a layer, likewise"""
     bias: bool | None = None
-    """whether layers have biases; default: the network's own"""
+    """whether layers have biases; left out, the network's own default"""
     affine: bool | None = None
-    """whether norm layers have gains; default: the network's own"""
+    """whether norm layers have gains; left out, the network's own default"""
     optimiser: str = "agd-stochastic"
-    """agd, agd-stochastic or a rival; an unknown name lists them all"""
+    """agd or a rival by name; an unknown name lists them"""
     lr: float | None = None
-    """a rival's learning rate; default: its own. AGD has none"""
+    """a rival's learning rate; left out, its own default. AGD has none"""
     schedule: Schedule = "constant"
-    """the schedule of a rival's learning rate"""
+    """a rival's learning rate over the run"""
     start: Start | None = None
-    """the initialisation: sizes of Prescription 1, or torch's own; default: the optimiser's usual one"""
+    """where weights start: sizes of Prescription 1, or as torch draws them; left out, what the optimiser asks for"""
     loss: Loss | None = None
-    """square has the theory's factor ½, mse has not; default: cross-entropy for text, square for images"""
+    """square has the theory's half, mse has not; left out, cross-entropy for text and square for images"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
-    """samples per step, over all processes; the last, smaller batch of an epoch is dropped"""
+    """samples a step, over all processes together; the last, smaller batch of an epoch is left out"""
     accumulate: int = 1
-    """accumulate each step's gradient over this many pieces, to save memory"""
+    """take each step's gradient in this many pieces, to save memory"""
     precision: Precision = "float32"
     """bf16 keeps float32 weights and runs the network under autocast"""
     compile: bool = False
     """run the network through torch.compile"""
     shard: bool = False
-    """shard the weights over the processes of torchrun (FSDP2) instead of replicating them (DDP)"""
+    """spread the weights over the processes of torchrun (FSDP2) instead of copying them to each (DDP)"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one"""
     trace: bool = False
-    """also record every step of the first epoch, in steps.json"""
+    """also write every step of the first epoch, into steps.json"""
     seed: int = 0
-    """the seed of everything random: weights, data order, augmentation"""
+    """everything random follows from it: weights, data order, augmentation"""
     checkpoint_seconds: float = 60.0
-    """seconds between checkpoints within an epoch; the end of an epoch always saves"""
+    """save this often within an epoch; the end of an epoch always saves"""
 
     def resolved(self) -> Self:
-        """The config with every default that depends on the data filled in, and every number checked."""
+        """With every choice that the data decides filled in, and every number checked."""
         for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -88,7 +88,7 @@ class Config:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for config.json: only the fields of `Config`, even for a subclass."""
+        """Plain data for config.json; the fields of `Config` alone, also from a subclass."""
         return {name: value for name, value in asdict(self).items() if name in _NAMES}
 
     @classmethod

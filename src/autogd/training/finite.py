@@ -1,4 +1,4 @@
-"""If a loss is not finite, stop and name the step, the batch and the layer."""
+"""A loss that is not finite: stop, and name the step, the batch and the layer."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ class Diverged(ValueError):  # noqa: N818 - what happened, not whose fault
 
 
 def first_bad_layer(model: nn.Module, inputs: Tensor) -> str | None:
-    """The first layer, in the order of the forward pass, with weights or outputs that are not finite; None if all are.
+    """The first layer whose weights or outputs are not finite, in the order in which they are used; None if all are.
 
     >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     >>> _ = nn.init.constant_(model[1].weight, float("nan"))
