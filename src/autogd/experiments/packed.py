@@ -4,14 +4,18 @@ A run is a folder while it trains. Packed, the runs of a figure are one file for
 folders again: figures are drawn from them, and they are not trained again.
 """
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from autogd.training import Run
-from autogd.training.records import locked, write_whole
+from autogd.training.records import write_whole
 
-__all__ = ["pack", "unpack"]
+__all__ = ["locked", "pack", "unpack"]
 
 _FILES = ("config.json", "summary.json", "cost.json", "steps.json")
 
@@ -61,3 +65,18 @@ def unpack(records: Path, folder: Path) -> list[str]:
                     write_whole(place / each, json.dumps(found[each], indent=1) + "\n")
             new.append(found["trial"])
     return new
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that several commands can rewrite a file in it without losing each other's lines.
+
+    >>> with locked(Path(".")):
+    ...     pass
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

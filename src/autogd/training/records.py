@@ -5,13 +5,11 @@ synced to the disk before the epoch's checkpoint is: a kill between the two leav
 and resuming takes it off again. What is read back is checked: names, types and ranges.
 """
 
-import fcntl
 import json
 import os
 import shlex
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 from autogd.training.config import Config
 from autogd.training.schema import Field, check, compare_names, read_json
 
-__all__ = ["Run", "find_runs", "locked", "sync_folder", "under_way", "write_whole"]
+__all__ = ["Run", "find_runs", "sync_folder", "under_way", "write_whole"]
 
 _NUMBER = Field((float, type(None)), required=False)
 _LINE = {
@@ -209,21 +207,6 @@ def sync_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a folder, so that several commands can rewrite a file in it without losing each other's lines.
-
-    >>> with locked(Path(".")):
-    ...     pass
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
     finally:
         os.close(handle)
 

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from autogd.experiments.packed import locked
 from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.repository import RECORDS
-from autogd.training.records import locked, write_whole
+from autogd.training.records import write_whole
 
 __all__ = ["COMMITTED", "COMMITTED_LONG", "Records"]
 
