@@ -5,6 +5,7 @@ The folder `c` has the loops, `compile_passes` makes the library of them.
 """
 
 import ctypes
+import os
 from functools import cache
 from itertools import pairwise
 
@@ -25,13 +26,15 @@ PLAIN = (Tensor, torch.nn.Parameter)
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled passes; None where nobody compiled them, or from another source.
+    """The compiled passes; None if missing, stale, or turned off by AUTOGD_NATIVE=0.
 
     >>> library() is None or callable(library().autogd_pass)
     True
     """
     from autogd.optim.compile_passes import LIBRARY, fingerprint  # not before it can be run as a program
 
+    if os.environ.get("AUTOGD_NATIVE") == "0":
+        return None
     try:
         found = ctypes.CDLL(str(LIBRARY))
         found.autogd_source.restype = ctypes.c_char_p
