@@ -31,7 +31,7 @@ def test_the_environment_turns_the_compiled_passes_off(settings):
 
 @pytest.mark.usefixtures("without_library")
 def test_it_says_why_the_passes_are_not_in_use_and_what_to_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(f"{PLACE}.LIBRARY", tmp_path / "passes.library")
+    monkeypatch.setattr("autogd.optim.compile_passes.LIBRARY", tmp_path / "passes.library")
     monkeypatch.setenv("CC", "/absent/cc -m32")
     assert "no C compiler (/absent/cc)" in backend()
     monkeypatch.setenv("CC", sys.executable)  # any program that is there

@@ -4,7 +4,6 @@ import ctypes
 import os
 import shutil
 
-from autogd.optim.compile_passes import LIBRARY
 from autogd.optim.native import library
 
 __all__ = ["backend"]
@@ -22,6 +21,8 @@ def backend() -> str:
 
 
 def _obstacle() -> str:
+    from autogd.optim.compile_passes import LIBRARY  # late, so that it can be run as a program
+
     if os.environ.get("AUTOGD_NATIVE") == "0":
         return "AUTOGD_NATIVE=0 turns the compiled passes off"
     if not LIBRARY.exists():

@@ -10,7 +10,8 @@
 #include <stdint.h>
 
 #ifdef _OPENMP
-#include <omp.h>
+int omp_get_thread_num(void); /* omp.h is not where every compiler looks for it */
+int omp_get_num_threads(void);
 #else
 static inline int omp_get_thread_num(void) { return 0; }
 static inline int omp_get_num_threads(void) { return 1; }
