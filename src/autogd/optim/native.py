@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         return None
     pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 3, threads]
-    found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
+    found.autogd_doubles.argtypes, found.autogd_doubles.restype = [pointer, number, number], number
     found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, number, threads], number
     found.autogd_measure.argtypes = [pointer, number, number, number, pointer, pointer, threads]
     found.autogd_update.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 7, threads]

@@ -99,7 +99,8 @@ class NativeTurning:
         if not self._find(grads, plan):
             return self.otherwise.measure(grads, plan)
         threads, table = torch.get_num_threads(), self.table
-        sums = torch.empty(self.passes.autogd_doubles(table.parts, threads), dtype=torch.float64, device="cpu")
+        doubles = self.passes.autogd_doubles(table.words, len(grads), table.parts)
+        sums = torch.empty(doubles, dtype=torch.float64, device="cpu")
         room = self._room(threads, 0)
         self.passes.autogd_measure(
             table.words, len(grads), table.longest, table.parts, sums.data_ptr(), room.data_ptr(), threads
