@@ -23,7 +23,7 @@ NOT_APPLICABLE = {
     "lr below zero": "lr is no argument; `gain` and `weight_decay` below zero are refused (checked)",
     "adanorm, cautious, stable variants": "options of the package's own update rules",
     "schedule-free wrapper": "StochasticAGD averages weights itself; two averages would be of each other",
-    "TRAC around AGD": "TRAC scales steps up from 1e-8, and does not get going here; nor with SGD at 0.1 or AdamW at 0.001",
+    "TRAC around AGD": "TRAC scales steps up from 1e-8 and stays there; with SGD at 0.1 and AdamW at 0.001 too",
     "load by name": "its registry has its own classes only",
 }
 
