@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-COMPILER = Path("src", "autogd", "optim", "compile_passes.py")
+COMPILER = Path("src", "autogd", "engine", "library.py")
 
 
 class CustomBuildHook(BuildHookInterface):

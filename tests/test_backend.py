@@ -15,13 +15,13 @@ PLACE = module.__name__
 @pytest.fixture
 def without_library(monkeypatch):
     monkeypatch.delenv("AUTOGD_NATIVE", raising=False)
-    monkeypatch.setattr(f"{PLACE}.library", lambda: None)
+    monkeypatch.setattr("autogd.engine.library.library", lambda: None)
 
 
 @pytest.mark.parametrize("settings", [{"AUTOGD_NATIVE": "0"}, {}])
 def test_the_environment_turns_the_compiled_passes_off(settings):
     environment = {name: value for name, value in os.environ.items() if name != "AUTOGD_NATIVE"}
-    code = "from autogd.diagnosis.backend import backend, library; print(library() is None, backend())"
+    code = "from autogd.diagnosis.backend import backend; from autogd.engine.library import library; print(library() is None, backend())"
     done = run_child([sys.executable, "-c", code], env={**environment, **settings})
     if settings:
         assert done.stdout == "True torch's operations: AUTOGD_NATIVE=0 turns the compiled passes off\n"
@@ -31,7 +31,7 @@ def test_the_environment_turns_the_compiled_passes_off(settings):
 
 @pytest.mark.usefixtures("without_library")
 def test_it_says_why_the_passes_are_not_in_use_and_what_to_run(monkeypatch, tmp_path):
-    monkeypatch.setattr("autogd.optim.compile_passes.LIBRARY", tmp_path / "passes.library")
+    monkeypatch.setattr("autogd.engine.library.LIBRARY", tmp_path / "passes.library")
     monkeypatch.setenv("CC", "/absent/cc -m32")
     assert "no C compiler (/absent/cc)" in backend()
     monkeypatch.setenv("CC", sys.executable)  # any program that is there

@@ -17,7 +17,7 @@ from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
 import autogd
-from autogd.optim.compile_passes import LIBRARY, SOURCES
+from autogd.engine.library import LIBRARY, SOURCES
 from patience import run_child
 
 COMPILER = shutil.which((os.environ.get("CC") or "cc").split()[0])

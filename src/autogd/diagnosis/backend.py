@@ -3,12 +3,11 @@
 import ctypes
 import os
 import shutil
-
-from autogd.optim.native import library
+from pathlib import Path
 
 __all__ = ["backend"]
 
-COMPILE = "python -m autogd.optim.compile_passes"
+COMPILE = "python -m autogd.engine.library"
 
 
 def backend() -> str:
@@ -17,21 +16,21 @@ def backend() -> str:
     >>> backend().startswith(("compiled passes", "torch's operations"))
     True
     """
-    return "compiled passes" if library() is not None else f"torch's operations: {_obstacle()}"
+    from autogd.engine.library import LIBRARY, library  # late, so that it can be run as a program
+
+    return "compiled passes" if library() is not None else f"torch's operations: {_obstacle(LIBRARY)}"
 
 
-def _obstacle() -> str:
-    from autogd.optim.compile_passes import LIBRARY  # late, so that it can be run as a program
-
+def _obstacle(place: Path) -> str:
     if os.environ.get("AUTOGD_NATIVE") == "0":
         return "AUTOGD_NATIVE=0 turns the compiled passes off"
-    if not LIBRARY.exists():
+    if not place.exists():
         compiler = (os.environ.get("CC") or "cc").split()[0]
         if shutil.which(compiler) is None:
             return f"not compiled, and there is no C compiler ({compiler}); install one, then run {COMPILE}"
         return f"not compiled; run {COMPILE}"
     try:
-        ctypes.CDLL(str(LIBRARY))
+        ctypes.CDLL(str(place))
     except OSError as trouble:
         return f"{trouble}; run {COMPILE}"
     return f"compiled from other sources; run {COMPILE}"
