@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autogd.theory.check import Row, check
-from autogd.theory.statements import STATEMENTS
+from autogd.theory.check import STATEMENTS, Row, check
 
 __all__ = ["Options", "run"]
 

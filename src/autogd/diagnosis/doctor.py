@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autogd.diagnosis.backend import backend
 from autogd.diagnosis.signs import (
     Finding,
     activation_sizes,
@@ -20,7 +21,7 @@ from autogd.diagnosis.signs import (
     tensor_of,
     without_effect,
 )  # fmt: skip
-from autogd.geometry.roles import read_roles
+from autogd.geometry.catalogue import read_roles
 from autogd.optim import AGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
@@ -31,17 +32,19 @@ WIDTH = 3.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the sizes that suit AGD here, the first losses, and how far each width's output moved."""
+    """The findings, the sizes that suit AGD, the first losses, how far each width's output moved, and the backend."""
 
     findings: list[Finding]
     sizes: str
     losses: list[float]
     widths: dict[int, float]
+    backend: str
 
     def __str__(self) -> str:
         path = " → ".join(f"{loss:.4g}" for loss in self.losses)
         lines = [str(finding) for finding in self.findings] or ["nothing to mend"]
-        return "\n".join([*lines, f'recommended: AGD(model, sizes="{self.sizes}")', f"loss over two steps: {path}"])
+        recommended = f'recommended: AGD(model, sizes="{self.sizes}")'
+        return "\n".join([*lines, recommended, f"loss over two steps: {path}", f"backend: {self.backend}"])
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -73,6 +76,7 @@ def doctor(
     nothing to mend
     recommended: AGD(model, sizes="dimensional")
     loss over two steps: ...
+    backend: ...
     """
     subject = copy.deepcopy(model).train()
     roles = read_roles(subject)
@@ -100,7 +104,7 @@ def doctor(
         findings.append(
             Finding("width", f"the first step moves the output by {moves}", "Start from initialise_(model)")
         )
-    return Diagnosis(findings, recommended, losses, widths)
+    return Diagnosis(findings, recommended, losses, widths, backend())
 
 
 def width_test(

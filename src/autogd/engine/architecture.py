@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autogd.engine.opaque import is_opaque, read_uncompiled, unsharded
 from autogd.engine.watch import Watch
 from autogd.geometry.agreement import merged
-from autogd.geometry.atoms import Atom, Rule
+from autogd.geometry.atom import Atom, Rule
+from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, weight_of
 from autogd.geometry.chain import chain_of
-from autogd.geometry.graph import Reading, Roots, read_graph
-from autogd.geometry.opaque import is_opaque, read_uncompiled, unsharded
-from autogd.geometry.roles import Role, Source, read_roles, roles_from_shape, weight_of
+from autogd.geometry.graph import Roots, read_graph
 
 __all__ = ["Architecture"]
 
@@ -60,7 +60,7 @@ class Architecture:
     def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in lone tensors; there is no Module to read."""
         roles = roles_from_shape(named, overrides)
-        self.chain += sum(role.atom.weight for role in roles)  # all of them may stand in one chain
+        self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
         self._take(roles)
         return roles
 
@@ -68,7 +68,8 @@ class Architecture:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
-        unread = [p for p in parameters if self.sources.get(p) == "shape" and p not in self._seen]
+        # a vector's atom differs little, whatever it is
+        unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]
         if not unread or not watched:
             return
@@ -90,25 +91,21 @@ class Architecture:
         self.weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
-        parameters = dict(model.named_parameters())
-        twins = unsharded(model)
-        reading = read_graph(roots, {**parameters, **{f"{i}": twin for i, twin in enumerate(twins)}})
+        trained = unsharded(model)
+        parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
+        reading = read_graph(roots, parameters)
         if is_opaque(reading, parameters.values()) and call is not None:
             reading = read_uncompiled(model, call, parameters) or reading
-        self.take_reading(model, reading.renamed(twins) if twins else reading)
-
-    def take_reading(self, model: nn.Module, reading: Reading) -> None:
-        """Take in what a forward pass told about a Module's parameters."""
         overrides = next((told for ref, told in self._modules if ref() is model), {})
-        seen = set(reading.uses)
         roles = merged(read_roles(model, overrides, readout=False), reading)
-        self.changed = [role for role in roles if role.parameter in seen]
+        roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
+        reading = reading.renamed(trained)
+        self._seen |= set(reading.uses)
+        self.changed = [role for role in roles if role.parameter in self._seen]
         self._take(self.changed)
-        if reading.readout is not None:  # the catalogue's guess, the last in the order of registration, is void
-            for role in roles:
-                if role.parameter not in seen and not role.atom.free:
-                    self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
-        self._seen |= seen
+        for role in roles:  # the last in the order of registration was taken for the readout
+            if reading.readout is not None and role.parameter in self.atoms and not role.atom.free:
+                self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 

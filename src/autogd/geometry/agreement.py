@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
+from autogd.geometry.catalogue import Role
 from autogd.geometry.graph import Reading, same_cut
-from autogd.geometry.roles import Role
 
 __all__ = ["disagreements", "merged"]
 
@@ -23,7 +23,7 @@ def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
     >>> import torch
     >>> from torch import nn
     >>> from autogd.geometry.graph import read_graph
-    >>> from autogd.geometry.roles import read_roles
+    >>> from autogd.geometry.catalogue import read_roles
     >>> layer = nn.Linear(4, 6, bias=False)
     >>> gate, up = layer(torch.ones(1, 4)).chunk(2, -1)
     >>> reading = read_graph(gate * up, dict(layer.named_parameters()))
@@ -57,6 +57,6 @@ def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, A
 
 def _contradicts(known: Atom, told: Atom, candidates: Sequence[Atom]) -> bool:
     """Whether the pass tells something else, and not more: more maps in one tensor, or one more use of it."""
-    alike = known.kind == told.kind and known.fan_in == told.fan_in and known.weight == told.weight
+    alike = known.kind == told.kind and known.fan_in == told.fan_in and known.depth_share == told.depth_share
     more = alike and told.parts > known.parts and known.fan_out * known.parts == told.fan_out * told.parts
     return not more and not any(same_cut(known, atom) for atom in candidates)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from autogd.geometry.atoms import LOOKUP, VECTOR, Atom
+from autogd.geometry.atom import LOOKUP, VECTOR, Atom
 from autogd.geometry.graph.axes import Factor
 from autogd.geometry.graph.computation import Graph
 from autogd.geometry.graph.use import Use
@@ -32,11 +32,11 @@ def same_cut(first: Atom, second: Atom) -> bool:
     """Whether two atoms cut a tensor into the same matrices, at the same scale and depth.
 
     >>> from torch import nn
-    >>> from autogd.geometry.atoms import kernel, matrix
+    >>> from autogd.geometry.atom import kernel, matrix
     >>> same_cut(matrix(nn.Linear(3, 2).weight), kernel(nn.Conv1d(3, 2, 1).weight))
     True
     """
-    numbers = [(atom.scale, atom.weight, atom.stack) for atom in (first, second)]
+    numbers = [(atom.scale, atom.depth_share, atom.stack) for atom in (first, second)]
     close = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(*numbers, strict=True))
     return close and _layout(first) == _layout(second)
 
@@ -74,12 +74,12 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
         return replace(atom, kind="kernel", scale=math.sqrt(fan_out / fan_in / use.taps))
     size = math.sqrt(fan_out)
     if use.kind == "embedding":
-        return replace(atom, kind="embedding", scale=size, weight=LOOKUP)
+        return replace(atom, kind="embedding", scale=size, depth_share=LOOKUP)
     if use.kind == "gain":
         length = min(1.0, math.sqrt(fan_out / use.scales)) if use.scales else 1.0
-        return replace(atom, kind="gain", scale=size * length, weight=VECTOR, start="as it is", diagonal=True)
+        return replace(atom, kind="gain", scale=size * length, depth_share=VECTOR, start="as it is")
     start = "zeros" if use.kind == "bias" else "as it is"
-    return replace(atom, kind=use.kind, scale=size, weight=VECTOR, start=start)  # type: ignore[arg-type]
+    return replace(atom, kind=use.kind, scale=size, depth_share=VECTOR, start=start)  # type: ignore[arg-type]
 
 
 def _cut(

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 from autogd.geometry.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.geometry.graph.cuts import atoms_of_uses
 from autogd.geometry.graph.use import Use
@@ -77,7 +77,7 @@ class Reading:
         for i, (parameter, uses) in enumerate(self.uses.items()):
             if parameter in atoms:
                 for use in uses:
-                    at.setdefault(use.node, []).append((1 << i, atoms[parameter].weight))
+                    at.setdefault(use.node, []).append((1 << i, atoms[parameter].depth_share))
         longest = 0.0
         ways: dict[Any, tuple[float, int]] = {}
         for node in self.graph.nodes:
