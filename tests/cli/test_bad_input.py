@@ -32,6 +32,20 @@ def refuses():
 def doubts():
     raise ValueError("bad width")
 
+def narrow():
+    return fine(), nn.CrossEntropyLoss(), (torch.randn(8, 3), torch.zeros(8).long())
+
+def mislabelled():
+    return fine(), nn.CrossEntropyLoss(), (torch.randn(8, 4), torch.zeros(7).long())
+
+class Nothing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) / 0
+
 class Broken(nn.Module):
     def __init__(self):
         super().__init__()
@@ -95,10 +109,15 @@ def refused(words, capsys):
         ),
         (["explain", "mymod:doubts"], "ValueError: bad width (in mymod.py, line 14, in doubts"),
         (["doctor", "mymod:fine"], "expected (model, loss_fn, batch)"),
-        (["train", "--model", "mymod:Broken"], "in mymod.py, line 22, in forward: return self.layer"),
+        (["train", "--model", "mymod:Broken"], "in mymod.py, line 36, in forward: return self.layer"),
         (["train", "--model", "mymod:fine"], "mymod:fine does not take samples of digits, of shape (1, 8, 8)"),
         (["train", "--model", "mymod:fine", "--width", "3"], "--width: for the networks of autogd"),
         (["train", "--data", "mymod:fine"], "mymod:fine: expected (train, test)"),
+        (["train", "--model", "mymod:Nothing"], "gives nan or infinity for finite samples: the model"),
+        (["train", "--out", "mymod.py"], "mymod.py: a run's folder cannot be made there"),
+        (["doctor", "mymod:narrow"], "mymod:narrow: the model does not take the batch: RuntimeError: mat1 and mat2"),
+        (["doctor", "mymod:mislabelled"], "the loss does not take the model's output and the targets"),
+        (["reproduce", "showcase", "--only", "nothing*", "--out", "rep"], "--only: nothing* matches no run"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

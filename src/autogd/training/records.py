@@ -58,7 +58,10 @@ class Run:
         path = path or _fresh(config)
         if (path / "config.json").exists():
             raise ValueError(f"{path}: holds a run already; continue it with --resume {path}, or choose another --out")
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{path}: a run's folder cannot be made there ({error.strerror})") from error
         write_whole(path / "config.json", json.dumps(config.as_dict(), indent=1) + "\n")
         return cls(path)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from autogd import baselines, rivals
 from autogd.data import Task
+from autogd.diagnosis.finite import first_bad_layer
 from autogd.training.config import Config
 from autogd.training.distributed import Place
 from autogd.training.own_code import culprit, is_pointer
@@ -76,4 +77,7 @@ def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_f
             f"model: {config.model} returns a tensor of shape {tuple(output.shape)} for {len(inputs)} {seen}; expected "
             f"{expected}, a number for each of the {task.classes} classes of {config.data}"
         )
+    if torch.isfinite(inputs).all() and not torch.isfinite(output).all():
+        layer = first_bad_layer(model, lambda: model(inputs))
+        raise ValueError(f"model: {config.model} gives nan or infinity for finite samples: {layer}")
     return dataclasses.replace(task, classes=output.shape[-1])
