@@ -22,8 +22,8 @@ from autogd.models import FCN
 from autogd.report.reproduction.curves import COLOURS, dress, empty
 from autogd.training.seeds import generator
 
-FOLDER = Path(__file__).parents[1] / "docs" / "results" / "quality"
-RECORDS, FIGURE = FOLDER / "transfer.jsonl", FOLDER / "transfer.png"
+ROOT = Path(__file__).parents[1]
+RECORDS, FIGURE = ROOT / "records" / "transfer.jsonl", ROOT / "docs" / "results" / "quality" / "transfer.png"
 STEPS, BATCH = 200, 128
 WIDTHS, DEPTHS = (64, 128, 256, 512), (2, 4, 8, 16, 32)
 RATES = [float(f"{10 ** (k / 2):.3g}") for k in range(-8, -2)]
@@ -133,7 +133,6 @@ def ends(book: Book) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    FOLDER.mkdir(parents=True, exist_ok=True)
     book = Book(sys.argv[1] if len(sys.argv) > 1 else None)
     draw(book)
     ends(book)

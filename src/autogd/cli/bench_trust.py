@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autogd.experiments.repository import WHERE
 from autogd.experiments.trust.attempt import attempt
 from autogd.experiments.trust.cell import Cell, Run
 from autogd.experiments.trust.cells import named
@@ -75,9 +76,8 @@ def run(options: Options) -> int:
     shown = [each for name in judged for each in standings(found, cells, name)]
     if not shown:
         raise ValueError(
-            f"{records.path}: there is no record of these. The published runs are in the folder `records` of the "
-            "project's repository, not in the package: run the command in a checkout, name a folder of records with "
-            "--out, or leave --report out to run them"
+            f"{records.path}: there is no record of these. {WHERE}: run the command in a checkout, name a folder of "
+            "records with --out, or leave --report out to run them"
         )
     _print(options, shown)
     return 0

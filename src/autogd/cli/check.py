@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autogd.theory.check import Row, check
-from autogd.theory.statements import STATEMENTS
+from autogd.theory.check import STATEMENTS, Row, check
 from autogd.training.threads import using
 
 __all__ = ["Options", "run"]

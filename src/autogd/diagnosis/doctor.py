@@ -19,7 +19,7 @@ from autogd.diagnosis.signs import (
     without_effect,
     without_gradient,
 )
-from autogd.geometry.roles import read_roles
+from autogd.geometry.catalogue import read_roles
 from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]

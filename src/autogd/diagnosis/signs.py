@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+from autogd.geometry.catalogue import Role, read_roles
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import Role, read_roles
 
 __all__ = ["activation_sizes", "growth", "handed_over", "off_scale", "off_size", "without_effect", "without_gradient"]
 
@@ -24,7 +24,7 @@ def activation_sizes(model: nn.Module, batch: Any) -> dict[str, float]:
     """The root-mean-square of what each layer puts out, in the order of the forward pass, the last one left out."""
     sizes: dict[str, float] = {}
     model = copy.deepcopy(model)  # statistics of norm layers, and hooks, stay off the caller's
-    layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.weight == 1}
+    layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.depth_share == 1}
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
         sizes[layers[module]] = float(tensor_of(output).detach().float().square().mean().sqrt())
@@ -54,7 +54,7 @@ def off_size(roles: list[Role]) -> list[Finding]:
     """Weights far from Prescription 1."""
     off = {}
     for role in roles:
-        if role.parameter.requires_grad and role.atom.weight == 1 and role.atom.start == "orthogonal":
+        if role.parameter.requires_grad and role.atom.depth_share == 1 and role.atom.start == "orthogonal":
             ratio = float(operator_norm(role.parameter, role.atom).max()) / role.atom.scale
             if ratio > OFF_SIZE or ratio < 1 / OFF_SIZE:
                 off[role.name] = ratio

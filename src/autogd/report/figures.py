@@ -24,15 +24,15 @@ _TITLES = {
 
 
 def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[str] = PANELS) -> bytes:
-    """The panels as one picture: a line a group, the mean over its seeds, and a band.
+    """The panels as one picture: for each group, the mean over its seeds as a line, and a band.
 
-    The band of objective and accuracy is the range over the seeds; that of learning rate and update size runs from the
-    smallest to the largest of each epoch's steps.
+    The band of objective and accuracy is the range over the seeds. The band of learning rate and update size is the
+    range over each epoch's steps.
 
     >>> draw([], "png")[1:4]
     b'PNG'
     """
-    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+    from matplotlib.figure import Figure  # not pyplot: no window, no global state
     from matplotlib.ticker import MaxNLocator
 
     across = min(2, len(panels))

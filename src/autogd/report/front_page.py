@@ -11,7 +11,7 @@ from autogd.report.markdown import grid
 __all__ = ["costs", "not_below", "not_won", "verdicts"]
 
 NAMES = {
-    "agd-stochastic": "StochasticAGD", "agd-averaged": "AveragedAGD", "agd": "AGD", "adam": "Adam", "muon": "Muon",
+    "agd-stochastic": "StochasticAGD", "agd-averaged": "AGD, averaging", "agd": "AGD", "adam": "Adam", "muon": "Muon",
     "schedulefree-adamw": "schedule-free AdamW", "prodigy": "Prodigy", "soap": "SOAP",
 }  # fmt: skip
 SHOWN = ("cnn", "resnet", "vit", "gpt", "lstm")

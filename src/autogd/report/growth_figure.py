@@ -1,4 +1,4 @@
-"""How a step grows, drawn."""
+"""A figure of how a step's time and memory grow."""
 
 import io
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ __all__ = ["draw_growth"]
 
 
 def draw_growth(points: Sequence[Point]) -> bytes:
-    """A step's time and the memory it takes, against weights and against tensors, as a PNG.
+    """Time and memory of a step, against weights and against tensors, as a PNG.
 
     >>> draw_growth([Point("weights", "agd", 100, 1, 1e-3, 400)])[1:4]
     b'PNG'
     """
-    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+    from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
     figure = Figure(figsize=(8.6, 6.4), dpi=130, layout="constrained")
     names = list(dict.fromkeys(point.optimiser for point in points))

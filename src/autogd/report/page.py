@@ -54,7 +54,7 @@ def page(runs: Sequence[Run]) -> str:
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # a page about runs fetches nothing, and says so
+            # the page fetches nothing, and the policy enforces it
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
             "style-src 'unsafe-inline'\">",
             '<link rel="icon" href="data:,">',
@@ -92,7 +92,7 @@ def _figure(groups: Sequence[Group], panel: str) -> str:
 
 
 def _settings(runs: Sequence[Run]) -> str:
-    """A row a run: where it is, its state, and the settings that are not at their defaults."""
+    """One row per run: its folder, its state, and the settings that are not at their defaults."""
     defaults = Config().as_dict()
     rows = [["run", "state", "seed", "parameters", "torch", "settings"]]
     for run in runs:

@@ -1,4 +1,4 @@
-"""Several runs that belong together, in one folder: what is recorded is skipped, what was interrupted goes on."""
+"""Several runs in one folder: finished runs are skipped, interrupted ones are resumed."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ def run_study(
     watches: Callable[[str], Sequence[Watch]] = lambda name: (),
     where: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Train every trial in a folder of its name, one after the other; one that diverges is recorded as such.
+    """Train every trial in turn, in a folder of its name; a run that diverges is recorded as diverged.
 
-    `where` says where a run is carried out, not what it is (data_dir, device), and is not recorded.
+    `where` has settings of the machine (data_dir, device), which are not recorded.
 
     >>> import tempfile
     >>> trial = {"small": Config(depth=2, width=8, epochs=1)}
