@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autogd.losses import square_loss
 from autogd.optim.agd import AGD
-from autogd.optim.majorisation import ExponentialMajorisation
+from autogd.optim.bound import ExponentialMajorisation
 from autogd.theory.check.draws import Draw, draw, fully_connected, opposed
 from autogd.theory.check.statement import ROUNDING, Sides, about, seeded, statement
 from autogd.theory.s1_losses import square

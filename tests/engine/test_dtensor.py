@@ -37,15 +37,13 @@ class EveryAtom(nn.Module):
 
 
 def makers():
-    from autogd import AGD, AveragedAGD, StochasticAGD
+    from autogd import AGD, StochasticAGD
 
     return {
         "frobenius": lambda model: AGD(model, weight_decay=0.01),
-        "averaged": lambda model: AveragedAGD(model, weight_decay=0.01),
-        "operator": lambda model: AGD(model, geometry="operator"),
+        "averaged": lambda model: AGD(model, averaging=True, weight_decay=0.01),
         "spectral": lambda model: AGD(model, geometry="spectral"),
         "stochastic": lambda model: StochasticAGD(model, weight_decay=0.01),
-        "stochastic, operator": lambda model: StochasticAGD(model, geometry="operator"),
     }
 
 
@@ -53,10 +51,8 @@ def makers():
 TOLERANCE = {
     "frobenius": 1e-12,
     "averaged": 1e-12,
-    "operator": 1e-10,
     "spectral": 1e-10,
     "stochastic": 1e-4,
-    "stochastic, operator": 1e-4,
 }
 
 

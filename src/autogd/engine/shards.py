@@ -1,7 +1,7 @@
 """Parts of a tensor of which only a slice is here: the arithmetic of sharded training.
 
-A slice is a run of rows, from `offset` on, along one dimension of the tensor. Every part's squared norm is a sum, so
-the slices' squares add up to the whole's over all processes; nothing else of a step crosses between them.
+A slice is a run of rows, from `offset` on, along one dimension of the tensor. A part's squared norm and its slope are
+sums, so the slices' sums add up to the whole's over all processes.
 """
 
 import math
@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autogd.geometry.atoms import Atom
-from autogd.geometry.norms import accumulation_dtype
+from autogd.geometry.atom import Atom
 
 __all__ = ["Slice"]
 
@@ -21,10 +20,10 @@ __all__ = ["Slice"]
 class Slice:
     """Where a piece of a tensor lies in it: `count` rows from `offset` on, along dimension `dim` of `shape`.
 
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> whole = torch.ones(4, 2)
     >>> atom = matrix(whole, stack=2)  # two matrices of 2 × 2
-    >>> Slice((4, 2), dim=0, offset=1, count=3).squares(whole[1:], atom)
+    >>> Slice((4, 2), dim=0, offset=1, count=3).sums(whole[1:], atom)
     tensor([2., 4.])
     """
 
@@ -37,16 +36,16 @@ class Slice:
         default_factory=dict, repr=False, compare=False
     )
 
-    def squares(self, piece: Tensor, atom: Atom) -> Tensor:
-        """What the piece adds to the squared Frobenius norm of every part."""
+    def sums(self, piece: Tensor, atom: Atom) -> Tensor:
+        """What the piece adds to the sum over every part."""
         view, grid, rows = self._view(atom, piece.device)
         inner = [i for i in range(len(view)) if i not in grid]
-        squares = piece.reshape(view).to(accumulation_dtype(piece.dtype)).square()
-        squares = squares.sum(inner) if inner else squares
+        sums = piece.reshape(view)
+        sums = sums.sum(inner) if inner else sums
         if rows is None:
-            return squares.flatten()
-        whole = squares.new_zeros([atom.shape[i] for i in atom.grid])
-        return whole.index_add_(grid.index(self._place(atom)), rows, squares).flatten()
+            return sums.flatten()
+        whole = sums.new_zeros([atom.shape[i] for i in atom.grid])
+        return whole.index_add_(grid.index(self._place(atom)), rows, sums).flatten()
 
     def spread(self, values: Tensor, atom: Atom) -> Tensor:
         """One number a part, shaped to multiply the piece in the shape that `cut` gives it."""
