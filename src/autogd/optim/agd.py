@@ -119,8 +119,9 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        for i, group in enumerate(self.param_groups):
-            check_rate(group["lr"], i)
+        for i, lr in enumerate(group["lr"] for group in self.param_groups):
+            if lr.numel() != 1 if isinstance(lr, Tensor) else not 0 <= lr < torch.inf:
+                check_rate(lr, i)
         rates = [g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups]
         multipliers = tuple(
             rate * g["gain"] * (-1 if g["maximize"] else 1) for rate, g in zip(rates, plan.groups, strict=True)
