@@ -87,7 +87,13 @@ class ReadsArchitecture(Optimizer):
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
         self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
-        defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+        defaults: dict[str, Any] = {
+            "lr": 1.0,
+            "gain": gain,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
         defaults["made_by"] = f"{self._state_name} {VERSION}"  # goes with the state, and is checked when one is loaded
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:

@@ -93,7 +93,8 @@ class AGD(ReadsArchitecture):
     def _take(self, backend: Backend) -> None:
         """Direction and measure, rule, update, average."""
         plan = backend.plan
-        grads = _gradients(plan)
+        grads: list[Any] = [parameter.grad for parameter in plan.parameters]
+        grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
         norms = backend.measure(grads)
         eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
         if plan.on_cpu and not summary.finite:
@@ -119,12 +120,12 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        for i, group in enumerate(self.param_groups):
-            check_rate(group["lr"], i)
-        rates = [g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups]
-        multipliers = tuple(
-            rate * g["gain"] * (-1 if g["maximize"] else 1) for rate, g in zip(rates, plan.groups, strict=True)
-        )
+        for i, lr in enumerate(group["lr"] for group in self.param_groups):
+            if lr.numel() != 1 if isinstance(lr, Tensor) else not 0 <= lr < torch.inf:
+                check_rate(lr, i)
+        rates = (g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups)
+        signs = (-1 if g["maximize"] else 1 for g in plan.groups)
+        multipliers = tuple(r * s * g["gain"] for r, s, g in zip(rates, signs, plan.groups, strict=True))
         decay = tuple(g["weight_decay"] for g in plan.groups)
         if len(plan.groups) == 1:
             return multipliers[0], decay[0] or None
@@ -138,8 +139,3 @@ class AGD(ReadsArchitecture):
         self._last = (plan, duals, active, multipliers)
         if finite is not None:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
-
-
-def _gradients(plan: Plan) -> list[Any]:
-    grads: list[Any] = [parameter.grad for parameter in plan.parameters]
-    return [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
