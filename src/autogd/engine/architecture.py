@@ -45,6 +45,7 @@ class Architecture:
         self.version = 0
         self.changed: list[Role] = []  # by the latest reading, until somebody takes note
         self._seen: set[Tensor] = set()  # parameters that a forward pass was seen to use
+        self._awaited: set[Tensor] = set()  # parameters that got a gradient and had not been seen yet
         self._watches: list[Watch] = []
         self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule]]] = []
 
@@ -68,6 +69,11 @@ class Architecture:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
+        new = {p for p in parameters if p not in self._seen and p not in self._awaited} if self.version else set()
+        if new:  # the pass that was read did not use them: read the next one
+            self._watches = [Watch(model, self._read) for ref, _ in self._modules if (model := ref()) is not None]
+            self._awaited |= new
+            return
         # a vector's atom differs little, whatever it is
         unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]

@@ -45,13 +45,15 @@ def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
 
 
 def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, Atom]]:
-    """The roles of the catalogue that a forward pass contradicts, each with the atom that the pass tells."""
+    """The roles of the catalogue that a forward pass cuts otherwise, each with the atom that the pass tells."""
     return [
         (role, told)
         for role in roles
         if role.source == "catalogue"
         and (told := reading.atoms.get(role.parameter)) is not None
         and _contradicts(role.atom, told, reading.candidates[role.parameter])
+        # constants that multiply a product (T5's, a low-rank pair's) are the catalogue's to know
+        and not same_cut(role.atom, replace(told, scale=role.atom.scale))
     ]
 
 

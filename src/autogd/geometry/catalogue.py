@@ -34,7 +34,7 @@ def _gates(weight: Tensor, module: nn.Module | None = None, *, stack: int) -> At
     return replace(matrix(weight, stack=stack), free=True)
 
 
-_yours: list[Rule] = []  # rules that users registered
+_yours: set[tuple[type | str, str]] = set()  # what users registered
 
 # module type, or its full name where the package may not be there -> path of the parameter in it -> rule
 _catalogue: dict[type | str, dict[str, Rule]] = {
@@ -101,7 +101,7 @@ def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule)
     """
     # the newest word on a parameter is the first to be asked
     _catalogue[module_type] = {parameter_name: atom, **_catalogue.get(module_type, {})}
-    _yours.append(atom)
+    _yours.add((module_type, parameter_name))
 
 
 def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *, readout: bool = True) -> list[Role]:
@@ -237,23 +237,25 @@ def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]
 def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> tuple[Atom, Source]:
     try:
         for path, module in reversed(owners.items()):
-            rule = _rule(type(module), path)
-            if rule is not None:
-                return rule(parameter, module), "you" if rule in _yours else "catalogue"
+            found = _rule(type(module), path)
+            if found is not None:
+                rule, source = found
+                return rule(parameter, module), source
         owner = next(iter(owners.values()))
         if isinstance(owner, ParametrizationList):
             path, layer = list(owners.items())[2]  # the list, the dictionary of lists, the layer itself
-            return parametrised(name, parameter, owner, _rule(type(layer), path.split(".")[1]), layer), "catalogue"
+            behind = _rule(type(layer), path.split(".")[1])
+            return parametrised(name, parameter, owner, behind and behind[0], layer), "catalogue"
     except ValueError:  # the layer is known and this tensor of it is not
         pass
     return _provisional(parameter), "shape"
 
 
-def _rule(module_type: type[nn.Module], path: str) -> Rule | None:
+def _rule(module_type: type[nn.Module], path: str) -> tuple[Rule, Source] | None:
     for ancestor in module_type.__mro__:
         for key in (ancestor, f"{ancestor.__module__}.{ancestor.__qualname__}"):
             for pattern, rule in _catalogue.get(key, {}).items():
                 # a dot is not for a wildcard to cross
                 if path.count(".") == pattern.count(".") and fnmatchcase(path, pattern):
-                    return rule
+                    return rule, "you" if (key, pattern) in _yours else "catalogue"
     return None

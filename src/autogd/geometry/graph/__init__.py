@@ -7,5 +7,6 @@ used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` 
 from autogd.geometry.graph.computation import Roots, roots_of
 from autogd.geometry.graph.cuts import same_cut
 from autogd.geometry.graph.reading import Reading, read_graph
+from autogd.geometry.graph.run import call, read_model
 
-__all__ = ["Reading", "Roots", "read_graph", "roots_of", "same_cut"]
+__all__ = ["Reading", "Roots", "call", "read_graph", "read_model", "roots_of", "same_cut"]
