@@ -9,6 +9,7 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
+from autogd.engine.dtensor import spread_of
 from autogd.engine.groups import check_rate
 from autogd.engine.plan import Plan
 from autogd.geometry.atom import Rule
@@ -82,7 +83,7 @@ class AGD(ReadsArchitecture):
         if self._swapped:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
         key = tuple(
-            (id(p), p.device, p.dtype, grad.layout, *(getattr(grad, x, None) for x in ("placements", "device_mesh")))
+            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
         backend = self._backends.get(key) or self._new_backend(key)
