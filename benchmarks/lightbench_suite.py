@@ -1,10 +1,10 @@
 """How many of LightBench's hard toy problems does StochasticAGD solve, with nothing set and one attempt each?
 
 LightBench is the suite of the authors of heavyball. In its published table, which comes with the package, every rival
-has 61 to 148 attempts per problem, each with other settings from a sampler, and 100,000 steps on a GPU. Here there is one
-attempt with some seconds of one core, so the count is a lower bound. Problems of the table that the package no longer has
-are skipped, for the rivals too; thresholds may have changed since. As in the suite, if a problem fails, the harder ones
-of its family count as failed.
+has 61 to 148 attempts per problem, each with other settings from a sampler, and 100,000 steps on a GPU. Here there is
+one attempt with some seconds of one core, so the count is a lower bound. Problems of the table that the package no
+longer has are skipped, for the rivals too; thresholds may have changed since. As in the suite, if a problem fails, the
+harder ones of its family count as failed.
 
 Install: pip install --no-deps lightbench==0.1.1 heavyball==3.2.1 opt-einsum typer
 Run: python benchmarks/lightbench_suite.py

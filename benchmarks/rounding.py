@@ -1,7 +1,7 @@
 """How large does rounding make a gradient that should be zero, relative to its layer's weight?
 
-Prints the largest ratio seen, in units of eps, for three biases without effect and three types. AGD's noise floor must be
-above it. Run: python benchmarks/rounding.py
+Prints the largest ratio seen, in units of eps, for three biases without effect and three types. AGD's noise floor must
+be above it. Run: python benchmarks/rounding.py
 """
 
 import torch

@@ -35,7 +35,7 @@ DEEP = dict.fromkeys(DEPTHS, 60)
 
 
 def train(cell: dict[str, Any], data_dir: str) -> dict[str, Any]:
-    """The final validation loss, the training loss over the last tenth, and the number of values that are not finite."""
+    """The final validation loss, the training loss over the last tenth, and the number of values not finite."""
     source = SOURCES["cifar10"](data_dir)
     draws = generator(cell["seed"], "transfer")
     model = initialise_(FCN(cell["depth"], cell["width"], 3072, 10), draws)
