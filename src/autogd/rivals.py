@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ __all__ = [
     "prodigy",
     "prodigy_plus",
     "psgd",
+    "require",
     "schedule_free_adamw",
     "schedule_free_radam",
     "scion",
@@ -62,6 +64,17 @@ def package(module: str) -> Any:
     except ImportError as error:
         name = _INSTALLED_AS.get(module, module)
         raise ValueError(f"optimiser: this one needs the package {name}: pip install 'autogd[bench]'") from error
+
+
+def require(*names: str) -> None:
+    """Refuse, before any work, optimisers whose packages are missing: all of them in one message.
+
+    >>> require("adam", "agd")
+    """
+    missing = {name: PACKAGES[name] for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None}
+    if missing:
+        told = ", ".join(f"{name} needs {_INSTALLED_AS.get(module, module)}" for name, module in missing.items())
+        raise ValueError(f"optimisers: {told}, which is not installed: pip install 'autogd[bench]'")
 
 
 def schedule_free_adamw(model: nn.Module, lr: float | None) -> Any:

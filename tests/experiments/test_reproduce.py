@@ -196,7 +196,7 @@ def test_every_network_of_the_full_scale_builds_and_has_gradients_on_meta(key):
         "showcase/fcn32-adam-0.001",
         "showcase/resnet18-sgd-0.01",
         "showcase/resnet50-agd",
-        "showcase/resnet50-agd-stochastic",
+        "showcase/resnet18-agd-stochastic",
         "architectures/vgg16-agd",
         "versus-tuned/fcn8-sgd-plain-0.1",
         "width-depth/depth4-width512",

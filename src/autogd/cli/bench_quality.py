@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autogd.cli.output import check_output
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
@@ -33,6 +34,7 @@ from autogd.experiments.quality.workloads import WORKLOADS
 from autogd.experiments.repository import WHERE
 from autogd.report.quality_figure import draw
 from autogd.report.quality_table import HEADS, heads, markdown, row, verdicts
+from autogd.rivals import require
 from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
@@ -82,8 +84,11 @@ def run(options: Options) -> int:
     )
     _check("workloads", options.workloads, tuple(known))
     _check("optimisers", options.optimisers, rivals)
+    if options.figure:
+        check_output("--figure", options.figure, (".png",))
     records = _records(options)
     if not options.report:
+        require(*options.optimisers)
         _train(options, records)
     every = [each for name in options.workloads for each in standings(records.of(name))]
     shown = [each for each in every if each.optimiser in options.optimisers]

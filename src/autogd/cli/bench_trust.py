@@ -28,6 +28,7 @@ from autogd.experiments.trust.grid import OPTIMISERS, OURS, REFERENCE, SEEDS, ru
 from autogd.experiments.trust.records import COMMITTED, Records
 from autogd.experiments.trust.summary import Standing, count, standings
 from autogd.report.trust_table import HEADS, lines, markdown, row
+from autogd.rivals import require
 
 __all__ = ["Options", "run"]
 
@@ -64,8 +65,11 @@ def run(options: Options) -> int:
     strange = [name for name in options.optimisers if name not in OPTIMISERS]
     if strange:
         raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
+    if not options.optimisers or not options.seeds:
+        raise ValueError("--optimisers and --seeds: name at least one of each, or leave the option out")
     records = _records(options)
     if not options.report:
+        require(*options.optimisers)
         _train(options, cells, records)
     found = records.every()
     judged = [name for name in options.optimisers if name != REFERENCE] or [OURS]

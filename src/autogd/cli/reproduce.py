@@ -64,6 +64,9 @@ def run(options: Options) -> int:
         raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
     if options.list:
         return _list(options)
+    every = [trial for name in names for trial in EXPERIMENTS[name].trials(options.scale)]
+    if options.only is not None and not any(fnmatch(trial, options.only) for trial in every):
+        raise ValueError(f"--only: {options.only} matches no run; there are {', '.join(every[:4])}, …")
     folder = options.out or Path("runs/reproduce") / options.scale
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True, quiet=options.json)

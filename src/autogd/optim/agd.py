@@ -9,6 +9,7 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
+from autogd.engine.groups import check_rate
 from autogd.engine.plan import Plan
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
@@ -101,9 +102,9 @@ class AGD(ReadsArchitecture):
         keeps, averages, average = None, [], None
         if decay is not None:
             keeps = decayed(eta * abs(multipliers) * plan.depth_shares / plan.depth, decay)
-        if isinstance(multipliers, Tensor):
+        if isinstance(multipliers, Tensor) and multipliers.dim():
             coefficients = coefficients * multipliers[plan.owner]
-        elif multipliers != 1:
+        elif isinstance(multipliers, Tensor) or multipliers != 1:
             coefficients = coefficients * multipliers
         if self._averaging:
             if self._ready is not backend or not self.state[plan.parameters[0]]:
@@ -118,7 +119,12 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        multipliers = tuple(g["lr"] * g["gain"] * (-1 if g["maximize"] else 1) for g in plan.groups)
+        for i, group in enumerate(self.param_groups):
+            check_rate(group["lr"], i)
+        rates = [g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups]
+        multipliers = tuple(
+            rate * g["gain"] * (-1 if g["maximize"] else 1) for rate, g in zip(rates, plan.groups, strict=True)
+        )
         decay = tuple(g["weight_decay"] for g in plan.groups)
         if len(plan.groups) == 1:
             return multipliers[0], decay[0] or None

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2"]
+__all__ = ["Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2", "total"]
+
+ROW = 1 << 10  # numbers that are added up on one thread
 
 
 class Parts(Protocol):
@@ -37,8 +39,18 @@ def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
     """The gradient summary, G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F, over the parts above the noise floor."""
     duals = parts.reach * norms
     active = above_noise_floor(duals, parts, xp)
-    G = xp.where(active, duals, 0).sum() / parts.depth
+    G = total(xp.where(active, duals, 0)) / parts.depth
     return Summary(G, duals, active, duals.sum() < xp.inf)  # nan is not less than anything
+
+
+def total(values: Any) -> Any:
+    """The sum, in an order that does not depend on the number of threads: torch splits a long vector among them.
+
+    >>> total(torch.ones(100_000))
+    tensor(100000.)
+    """
+    whole = len(values) // ROW * ROW
+    return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
 
 
 def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:

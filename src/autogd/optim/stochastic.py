@@ -10,7 +10,7 @@ from autogd.geometry.atom import Rule
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import decayed, held, summarise
+from autogd.optim.rule import decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -97,7 +97,7 @@ class StochasticAGD(AGD):
         saved = self.param_groups[0].get("rate")
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
-        size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
+        size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
         eta = learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain, self.majorisation.learning_rate)
         eta = torch.where(active, eta, 0)
 
@@ -113,8 +113,3 @@ class StochasticAGD(AGD):
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
         self.param_groups[0]["rate"] = torch.stack(state)
         self._tell(eta, G, plan, duals, moving, multipliers, None if plan.on_cpu else finite)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if any("memory" in group for group in self.param_groups):
-            raise ValueError("memory: this state is of a StochasticAGD that measured slopes; begin anew, without it")

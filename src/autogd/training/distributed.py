@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_sync"]
+__all__ = ["Place", "find_device", "local", "session", "share_batch_norm", "spread", "without_sync"]
 
 # a process waits this long for another; if the other one died, torchrun ends the wait much sooner
 PATIENCE = timedelta(minutes=10)
@@ -88,7 +88,7 @@ def session(device: str = "auto") -> Iterator[Place]:
     1
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    found = _device(device, local_rank)
+    found = find_device(device, local_rank)
     joined = dist.is_available() and dist.is_initialized()
     start = "TORCHELASTIC_RUN_ID" in os.environ and not joined
     if start:
@@ -233,12 +233,18 @@ def _join(backend: str) -> None:
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=PATIENCE)
 
 
-def _device(name: str, local_rank: int) -> torch.device:
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise ValueError(f"device: {name!r} is not one that torch knows; try cpu or cuda") from error
-    if torch.cuda.is_available():
-        return torch.device("cuda", local_rank)
-    return torch.device("cpu")
+def find_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device of that name, if it is there; `auto` takes an accelerator if there is one.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise ValueError(f"device: {name!r} cannot be used here ({said}); try cpu, or leave the option out") from error
+    return device

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
 from autogd.training.step import refuse_non_finite, take_step
 from autogd.training.stop import Stopped, listening
+from autogd.training.threads import suitable, using
 
 __all__ = ["Watch", "train"]
 
@@ -62,9 +64,10 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
             raise Diverged(str(over.get("error")))
         return over
     config = config or run.config()
-    with distributed.session(config.device) as place, listening() as request:
+    with distributed.session(config.device) as place, listening() as request, ExitStack() as settings:
         first = place.rank == 0
         setup = Setup.build(config, place)
+        settings.enter_context(using(config.threads or suitable(setup.model, setup.sample(), setup.batch_size)))
         progress = _resume(run, setup)
         epoch, done, seconds = progress["epoch"], progress["done"], progress["seconds"]
         ledger = progress["ledger"]
@@ -75,7 +78,8 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
 
         def save() -> None:
             rest = {"epoch": epoch, "done": done, "seconds": seconds, "ledger": ledger.shared()}
-            checkpoint.save(run.checkpoints, (epoch - 1) * per_epoch + done, setup.model, setup.optimiser, rest, place)
+            step = (epoch - 1) * per_epoch + done
+            checkpoint.save(run.checkpoints, step, setup.model, setup.optimiser, rest, place, config.checkpoints)
 
         try:
             saved_at = time.monotonic()

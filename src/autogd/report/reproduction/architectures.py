@@ -4,7 +4,7 @@ from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line, mark, wrapped
+from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, below, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, point, tuning
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.training import Run
@@ -29,8 +29,8 @@ def draw(runs: Runs, scale: Scale) -> Any:
     panels = figure.subplots(4, 4)
     objectives = [[axes.twinx() for axes in panels[row]] for row in (0, 2)]
     for first, second in ((panels[0], panels[2]), (panels[1], panels[3]), objectives):
-        for above, below in zip(first, second, strict=True):
-            below.sharey(above)
+        for above, under in zip(first, second, strict=True):
+            under.sharey(above)
     _rows(panels[:2], objectives[0], runs, "agd")
     _rows(panels[2:], objectives[1], runs, OURS)
     for axes in panels[0]:
@@ -53,11 +53,11 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         other.spines["top"].set_visible(False)
         if i == 3:
             other.set_ylabel("objective", fontsize=8)
-        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=50)
+        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=30)
         handles = [
             h + o for h, o in zip(top.get_legend_handles_labels(), other.get_legend_handles_labels(), strict=True)
         ]
-        other.legend(*handles, fontsize=7, framealpha=0.8)
+        below(other, *handles)
         accuracy(bottom, agd, COLOURS[name], NAMES[name])
         if pair:
             accuracy(bottom, pair[1], COLOURS[rival], _rival(rival, pair), alpha=0.5)
