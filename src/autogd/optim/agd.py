@@ -9,7 +9,7 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
-from autogd.engine.groups import check_rate
+from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
@@ -33,7 +33,7 @@ class AGD(ReadsArchitecture):
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. "spectral" does without it and
             takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
-            weights as they are now, for fine-tuning.
+            weights as they are now, for fine-tuning; if the readout is above its own, all count for less by that.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         averaging: take gradients near an average of the weights, and ship the average (`averaged()`): the cheapest
             step for minibatches. `autogd.optim.averaging` derives it. The state is 4 bytes a weight.
@@ -119,12 +119,7 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        for i, group in enumerate(self.param_groups):
-            check_rate(group["lr"], i)
-        rates = [g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups]
-        multipliers = tuple(
-            rate * g["gain"] * (-1 if g["maximize"] else 1) for rate, g in zip(rates, plan.groups, strict=True)
-        )
+        multipliers = tuple(multiplier(g) * g["gain"] * (-1 if g["maximize"] else 1) for g in plan.groups)
         decay = tuple(g["weight_decay"] for g in plan.groups)
         if len(plan.groups) == 1:
             return multipliers[0], decay[0] or None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Average
+from autogd.engine.groups import multiplier
 
 __all__ = ["BETA", "beside_average", "newest_weight"]
 
@@ -14,7 +15,7 @@ BETA = 0.9  # how much of the point at which gradients are taken is the average
 
 def newest_weight(group: dict[str, Any], eta: Tensor) -> Tensor:
     """c = η²/Ση², the weight of a group's newest point in the mean; 0 if there was no step. The sum is kept there."""
-    square = (eta * (group["lr"] * group["gain"])).square()
+    square = (eta * (multiplier(group) * group["gain"])).square()
     group["squares"] = group["squares"].to(square) + square if "squares" in group else square
     return torch.where(group["squares"] > 0, square / group["squares"], 0)
 
