@@ -21,8 +21,10 @@ def without_library(monkeypatch):
 @pytest.mark.parametrize("settings", [{"AUTOGD_NATIVE": "0"}, {}])
 def test_the_environment_turns_the_compiled_passes_off(settings):
     environment = {name: value for name, value in os.environ.items() if name != "AUTOGD_NATIVE"}
-    code = "from autogd.diagnosis.backend import backend; from autogd.engine.library import library; "
-    code += "print(library() is None, backend())"
+    code = (
+        "from autogd.diagnosis.backend import backend; from autogd.engine.library import library;"
+        "print(library() is None, backend())"
+    )
     done = run_child([sys.executable, "-c", code], env={**environment, **settings})
     if settings:
         assert done.stdout == "True torch's operations: AUTOGD_NATIVE=0 turns the compiled passes off\n"

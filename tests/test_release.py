@@ -164,3 +164,8 @@ def test_the_version_is_semantic_and_stands_in_one_place():
     holders = [path for path in places if f'"{autogd.__version__}"' in path.read_text()]
     assert holders == [ROOT / "src" / "autogd" / "__init__.py"]
     assert re.search(r"^## (Unreleased|\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_wheel_has_no_records(built):
+    names = zipfile.ZipFile(built[".whl"]).namelist()
+    assert not [name for name in names if name.endswith((".jsonl", ".gz", ".png"))]

@@ -20,7 +20,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-__all__ = ["Atom", "Rule", "Start", "bias", "embedding", "gain", "kernel", "matrix"]
+__all__ = ["LOOKUP", "VECTOR", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
 
 # Shares of the depth; a layer has 1. A matrix reaches its bound on one direction of its input only. A vector (a bias, a
 # gain, a token, a row of a table) reaches it whatever the input, so it gets less: docs/depth.md compares the rules.
@@ -177,20 +177,6 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
 
 
-def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
-    r"""A table of n vectors: one d × 1 matrix per row.
-
-    The input is one-hot, of norm 1, and picks one row; the output should have norm √d. So each row is a matrix of its
-    own with target √(d/1). A row that no input picked does not move.
-
-    >>> atom = embedding(nn.Embedding(10, 4).weight)
-    >>> atom.parts, atom.scale
-    (10, 2.0)
-    """
-    n, d = weight.shape
-    return Atom("embedding", (n, d), (1,), (), math.sqrt(d), depth_share=LOOKUP)
-
-
 def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
     r"""A d × 1 matrix that acts on the constant input 1.
 
@@ -204,20 +190,6 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:
-    r"""A diagonal matrix: the affine part of a norm layer, a layer-scale vector, the slopes of a PReLU.
-
-    Ones keep the root-mean-square at one. The operator norm of a perturbation δ is ‖δ‖_∞, which the output reaches only
-    for an input with all its energy in one coordinate. What enters a gain has just been normalised and is spread over
-    all d coordinates, so ‖δ∘x‖ is about ‖δ‖₂, against √d for the output: a unit perturbation has ‖δ‖₂ = √d.
-
-    >>> gain(nn.LayerNorm(16).weight).scale
-    4.0
-    """
-    dims = tuple(range(weight.dim()))
-    return Atom("gain", tuple(weight.shape), dims, (), math.sqrt(weight.numel()), start, VECTOR)
 
 
 def _divide(size: int, stack: int, weight: Tensor) -> int:

@@ -9,6 +9,7 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
+from autogd.engine.dtensor import spread_of
 from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
 from autogd.geometry.atom import Rule
@@ -82,7 +83,7 @@ class AGD(ReadsArchitecture):
         if self._swapped:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
         key = tuple(
-            (id(p), p.device, p.dtype, grad.layout, *(getattr(grad, x, None) for x in ("placements", "device_mesh")))
+            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
         backend = self._backends.get(key) or self._new_backend(key)
@@ -93,7 +94,8 @@ class AGD(ReadsArchitecture):
     def _take(self, backend: Backend) -> None:
         """Direction and measure, rule, update, average."""
         plan = backend.plan
-        grads = _gradients(plan)
+        grads: list[Any] = [parameter.grad for parameter in plan.parameters]
+        grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
         norms = backend.measure(grads)
         eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
         if plan.on_cpu and not summary.finite:
@@ -119,7 +121,9 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        multipliers = tuple(multiplier(g) * g["gain"] * (-1 if g["maximize"] else 1) for g in plan.groups)
+        rates = (lr if type(lr := g["lr"]) is float and 0 <= lr < torch.inf else multiplier(g) for g in plan.groups)
+        signs = (-1 if g["maximize"] else 1 for g in plan.groups)
+        multipliers = tuple(r * s * g["gain"] for r, s, g in zip(rates, signs, plan.groups, strict=True))
         decay = tuple(g["weight_decay"] for g in plan.groups)
         if len(plan.groups) == 1:
             return multipliers[0], decay[0] or None
@@ -133,8 +137,3 @@ class AGD(ReadsArchitecture):
         self._last = (plan, duals, active, multipliers)
         if finite is not None:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
-
-
-def _gradients(plan: Plan) -> list[Any]:
-    grads: list[Any] = [parameter.grad for parameter in plan.parameters]
-    return [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads

@@ -44,11 +44,7 @@ def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
 
 
 def total(values: Any) -> Any:
-    """The sum, in an order that does not depend on the number of threads: torch splits a long vector among them.
-
-    >>> total(torch.ones(100_000))
-    tensor(100000.)
-    """
+    """The sum, in an order that does not depend on the number of threads: torch splits a long vector among them."""
     whole = len(values) // ROW * ROW
     return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
 
