@@ -182,7 +182,7 @@ def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path):
         _, errors = finish(process)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert f"autogd {command}: stopped, and saved in all; the same command goes on" in errors
+    assert f"autogd {command}: stopped, and saved in all; repeat the command to go on" in errors
     (run,) = find_runs(tmp_path / "all")  # those that wait for their turn have no folder yet
     assert list(run.checkpoints.glob("step-*"))
 

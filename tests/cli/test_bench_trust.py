@@ -100,7 +100,7 @@ def test_a_stop_keeps_every_finished_run(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(bench_trust, "attempt", stopped)
     assert main(["bench", "trust", "--cells", "gan"]) == 130
-    assert "goes on from there" in " ".join(capsys.readouterr().err.split())
+    assert "without --fresh to continue" in " ".join(capsys.readouterr().err.split())
     assert list(Records(folder / "runs" / "trust").every()) == done
 
 

@@ -78,7 +78,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_resume(tmp_path, capsys):
         process.send_signal(signal.SIGINT)
         _, errors = finish(process)
     assert process.returncode == 130
-    assert "and saved; go on with: autogd train --resume run" in errors
+    assert "and saved; resume with: autogd train --resume run" in errors
     assert 1 <= len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) <= 2
 
 
