@@ -27,7 +27,7 @@ def attempted(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty place to run in, and no records but those that the test makes."""
+    """An empty folder to run in, with only the records that the test makes."""
     monkeypatch.setattr(bench_trust, "COMMITTED", tmp_path / "records")
     monkeypatch.chdir(tmp_path)
     return tmp_path
