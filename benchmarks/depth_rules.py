@@ -1,7 +1,7 @@
 """What should the depth L count? Four rules on every architecture of the zoo and on two networks of ours.
 
-A tensor of weight ω stands for ω layers and may move by ω·η/L of its size, so the bound of deep relative trust holds
-for the first three rules; they differ in how they share it out. Run: python benchmarks/depth_rules.py
+A tensor with depth share ω counts as ω layers and may move by ω·η/L of its size. So the bound of deep relative trust
+holds for the first three rules; they divide the step differently. Run: python benchmarks/depth_rules.py
 """
 
 import warnings
@@ -28,12 +28,13 @@ RULES = {
 
 def ruled(model, name):
     optimiser = AGD(model)
+    architecture = optimiser._architecture
+    architecture.stop()  # the rule is to stand
     if RULES[name] is None:  # vectors move like layers but are not counted: the bound does not hold
-        optimiser._atoms = {
-            p: replace(a, weight=1.0, stack=0.0 if a.kind in VECTORS else a.stack) for p, a in optimiser._atoms.items()
-        }
+        rule = lambda a: replace(a, depth_share=1.0, stack=0.0 if a.kind in VECTORS else a.stack)  # noqa: E731
     else:
-        optimiser._atoms = {p: replace(a, weight=RULES[name](a)) for p, a in optimiser._atoms.items()}
+        rule = lambda a: replace(a, depth_share=RULES[name](a))  # noqa: E731
+    architecture.atoms = {parameter: rule(atom) for parameter, atom in architecture.atoms.items()}
     return optimiser
 
 

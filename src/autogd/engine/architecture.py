@@ -117,7 +117,8 @@ class Architecture:
 
     def described(self, parameters: Sequence[Tensor]) -> str:
         """What is known about these parameters, to be saved."""
-        rows = [{**asdict(self.atoms[p]), "source": self.sources.get(p, "catalogue")} for p in parameters]
+        known = ((self.atoms.get(p), self.sources.get(p)) for p in parameters)  # an empty tensor has no atom
+        rows = [atom and {**asdict(atom), "source": source} for atom, source in known]
         return json.dumps({"atoms": rows, "chain": self.chain})
 
     def restore(self, parameters: Sequence[Tensor], described: str) -> None:
@@ -125,6 +126,8 @@ class Architecture:
         saved = json.loads(described)
         names = {field.name for field in fields(Atom)}
         for parameter, row in zip(parameters, saved["atoms"], strict=True):
+            if row is None:
+                continue
             told: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items() if name in names}
             self.atoms[parameter] = Atom(**told)
             self.sources[parameter] = row["source"]

@@ -84,6 +84,10 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
         rows.append(
             Row(role.name, owner, atom.kind, matrices, _stored(atom), atom.target, size, share, trained, role.source)
         )
+    for name, parameter in model.named_parameters():
+        if not parameter.numel():
+            owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            rows.append(Row(name, owner, "empty", "", "", float("nan"), float("nan"), 0.0, False, "shape"))
     return Explanation(rows, depth)
 
 
