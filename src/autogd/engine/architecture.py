@@ -117,8 +117,10 @@ class Architecture:
 
     def described(self, parameters: Sequence[Tensor]) -> str:
         """What is known about these parameters, to be saved."""
-        known = ((self.atoms.get(p), self.sources.get(p)) for p in parameters)  # an empty tensor has no atom
-        rows = [atom and {**asdict(atom), "source": source} for atom, source in known]
+        rows = [
+            {**asdict(self.atoms[p]), "source": self.sources[p], "seen": p in self._seen} if p in self.atoms else None
+            for p in parameters  # an empty tensor has no atom
+        ]
         return json.dumps({"atoms": rows, "chain": self.chain})
 
     def restore(self, parameters: Sequence[Tensor], described: str) -> None:
@@ -131,6 +133,8 @@ class Architecture:
             told: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items() if name in names}
             self.atoms[parameter] = Atom(**told)
             self.sources[parameter] = row["source"]
+            if row["seen"]:
+                self._seen.add(parameter)
         self.chain = saved["chain"]
         self.version += 1
         self.stop()
