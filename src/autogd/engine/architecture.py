@@ -117,7 +117,10 @@ class Architecture:
 
     def described(self, parameters: Sequence[Tensor]) -> str:
         """What is known about these parameters, to be saved."""
-        rows = [{**asdict(self.atoms[p]), "source": self.sources.get(p, "catalogue")} for p in parameters]
+        rows = [
+            {**asdict(self.atoms[p]), "source": self.sources[p], "seen": p in self._seen} if p in self.atoms else None
+            for p in parameters  # an empty tensor has no atom
+        ]
         return json.dumps({"atoms": rows, "chain": self.chain})
 
     def restore(self, parameters: Sequence[Tensor], described: str) -> None:
@@ -125,9 +128,13 @@ class Architecture:
         saved = json.loads(described)
         names = {field.name for field in fields(Atom)}
         for parameter, row in zip(parameters, saved["atoms"], strict=True):
+            if row is None:
+                continue
             told: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items() if name in names}
             self.atoms[parameter] = Atom(**told)
             self.sources[parameter] = row["source"]
+            if row["seen"]:
+                self._seen.add(parameter)
         self.chain = saved["chain"]
         self._seen.update(parameters)
         self.version += 1

@@ -52,8 +52,9 @@ def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, A
         if role.source == "catalogue"
         and (told := reading.atoms.get(role.parameter)) is not None
         and _contradicts(role.atom, told, reading.candidates[role.parameter])
-        # constants that multiply a product (T5's, a low-rank pair's) are the catalogue's to know
-        and not same_cut(role.atom, replace(told, scale=role.atom.scale))
+        # what multiplies a product by a constant (T5, a low-rank pair) is the catalogue's to know, and so is whether a
+        # table that is sliced was meant to be looked up
+        and not same_cut(role.atom, replace(told, scale=role.atom.scale, depth_share=role.atom.depth_share))
     ]
 
 

@@ -84,11 +84,10 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
         rows.append(
             Row(role.name, owner, atom.kind, matrices, _stored(atom), atom.target, size, share, trained, role.source)
         )
-    known = {role.parameter for role in roles}
     for name, parameter in model.named_parameters():
-        if parameter not in known:  # there is nothing in it
+        if not parameter.numel():
             owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            rows.append(Row(name, owner, "empty", "", "", float("nan"), float("nan"), 0.0, False, ""))
+            rows.append(Row(name, owner, "empty", "", "", float("nan"), float("nan"), 0.0, False, "shape"))
     return Explanation(rows, depth)
 
 
