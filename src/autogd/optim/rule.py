@@ -18,7 +18,7 @@ class Parts(Protocol):
     depth_shares: Any  # of each tensor, in layers
     reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
     speaks_for: Any  # of each part: the parts of its tensor over its depth share; makes dual norms comparable
-    noise: Any  # of each part: the share of the largest tensor's dual norm that rounding can produce
+    noise: Any  # of each part of a bias without a mate: the share of the largest dual norm that rounding can produce
     mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
     mate_noise: Any  # the share of that part's dual norm that rounding can produce
     totals: Callable[[Any], Any] | None  # sums one number a part for every tensor; None if each tensor is one part
@@ -44,8 +44,11 @@ def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
 def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:
     """Which parts' gradients stand out from rounding.
 
-    A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, or a bias's beside
-    its own weight's, counts as zero: to normalise it would turn noise into a full-size step.
+    A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
+    cancel, and rounding leaves a rest of about eps times the size of the terms; to normalise the rest would turn noise
+    into a full-size step. The gradient of the same layer's weight is made of the same terms, without cancelling: it is
+    what a bias is measured by. Any other gradient is accurate beside its own size, however small it is beside others
+    (`benchmarks/noise_floor.py`: 15 architectures, errors below 2e-5 at 1e-9 of the largest), and counts.
     """
     # times the number of its siblings, a part speaks for its whole tensor
     sizes = duals * parts.speaks_for
