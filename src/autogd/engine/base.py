@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,9 +13,11 @@ from torch.optim import Optimizer
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, named_tensors
+from autogd.engine.groups import as_groups, check_number, check_parameters, named_tensors, refuse_settings
+from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
+from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import swapped
 from autogd.engine.telemetry import LastStep
@@ -53,7 +55,11 @@ class ReadsArchitecture(Optimizer):
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
         gain: float, weight_decay: float, foreach: bool | None, maximize: bool,
+        groups: Mapping[str, Mapping[str, Any]] | None, refused: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        refuse_settings(type(self).__name__, refused)
+        if groups and not isinstance(params, nn.Module):
+            raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
         self._geometry = check_geometry(geometry)
@@ -70,6 +76,8 @@ class ReadsArchitecture(Optimizer):
         self._ready: Backend | None = None  # the one whose tensors have room in the state
         self._swapped = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._reminder = Reminder()
+        self._evaluation: AbstractContextManager[None] | None = None  # between eval() and train()
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -79,6 +87,13 @@ class ReadsArchitecture(Optimizer):
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
+        if groups:
+            self.param_groups = split_by_name(self.param_groups[0], self._names, groups)
+            for group in self.param_groups:
+                check_number("gain", group["gain"])
+                check_number("weight_decay", group["weight_decay"], zero_too=True)
+        if averaging and isinstance(params, nn.Module):
+            self._reminder = Reminder(params)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
@@ -181,8 +196,10 @@ class ReadsArchitecture(Optimizer):
         Without averaging these are the weights themselves. Under FSDP2 pass the Module, so that stale unsharded weights
         are freed.
         """
+        self._reminder.dismiss()
         if self._swapped:
-            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
+            where = "after eval()" if self._evaluation else "inside averaged()"
+            raise RuntimeError(f"averaged() {where}: the model holds its averaged weights already")
         averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
         self._swapped = bool(averages)
         try:
@@ -191,8 +208,40 @@ class ReadsArchitecture(Optimizer):
         finally:
             self._swapped = False
 
+    def eval(self) -> None:
+        """Put the averaged weights into the model, until `train()`: for loops that are written this way.
+
+        >>> from autogd import StochasticAGD
+        >>> optimiser = StochasticAGD(nn.Linear(2, 1))
+        >>> optimiser.eval()
+        >>> optimiser.train()
+        """
+        if self._evaluation is None:
+            evaluation = self.averaged()
+            evaluation.__enter__()
+            self._evaluation = evaluation
+
+    def train(self) -> None:
+        """Put the weights in training back; nothing if they are there."""
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.__exit__(None, None, None)
+
+    def _outside(self, what: str) -> None:
+        """Refuse what would mix the averaged weights with the state of those in training."""
+        if self._swapped:
+            mend = "call optimiser.train() first" if self._evaluation else "leave the block first"
+            where = "after eval()" if self._evaluation else "inside averaged()"
+            raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights in training."""
+        self._outside("state_dict()")
+        return super().state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state, each number in the precision that it was saved in."""
+        self._outside("load_state_dict()")
         super().load_state_dict(state_dict)
         # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
         saved = [index for group in state_dict["param_groups"] for index in group["params"]]
@@ -215,7 +264,9 @@ class ReadsArchitecture(Optimizer):
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
-        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
+        # a copy, or one read from a file, holds parameters alone
+        for name, value in (("_modules", []), ("_reminder", Reminder()), ("_evaluation", None)):
+            self.__dict__.setdefault(name, value)
 
 
 _KEPT = (
