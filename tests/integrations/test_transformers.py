@@ -99,5 +99,6 @@ def test_the_best_checkpoint_stays_what_it_was(tmp_path):
 )
 def test_a_scheduler_moves_the_multiplier_in_a_plain_trainer_too(scheduler, shown, tmp_path):
     trainer = make(tmp_path, 4, transformers.Trainer, scheduler)
-    trainer.train()
+    with pytest.warns(UserWarning, match="a schedule multiplies η"):
+        trainer.train()
     assert [line["learning_rate"] for line in trainer.state.log_history if "learning_rate" in line] == shown

@@ -84,15 +84,33 @@ def test_eval_and_train_are_the_block_in_two_halves(trained):
     optimiser.eval()
     optimiser.eval()  # twice is once
     assert all(torch.equal(p, a) for p, a in zip(model.parameters(), averages, strict=True))
-    for call, what in ((optimiser.step, "step"), (optimiser.state_dict, "state_dict")):
-        with pytest.raises(RuntimeError, match=rf"{what}\(\) after eval\(\): .* call optimiser.train\(\) first"):
-            call()
-    with pytest.raises(RuntimeError, match=r"averaged\(\) after eval\(\)"), optimiser.averaged():
+    with pytest.raises(RuntimeError, match=r"step\(\) after eval\(\): .* call optimiser.train\(\) first"):
+        optimiser.step()
+    with optimiser.averaged():  # they are there already, and stay
         pass
+    assert all(torch.equal(p, a) for p, a in zip(model.parameters(), averages, strict=True))
     optimiser.train()
     optimiser.train()
     assert all(torch.equal(p, h) for p, h in zip(model.parameters(), held, strict=True))
     take(model, optimiser, 1)
+
+
+def test_a_run_saved_after_eval_goes_on_to_the_bit(trained):
+    model, optimiser = trained
+    optimiser.eval()
+    saved = copy.deepcopy((model.state_dict(), optimiser.state_dict()))
+    optimiser.train()
+    assert "training" not in next(iter(optimiser.state.values()))
+    other = network()
+    resumed = StochasticAGD(other)
+    other.load_state_dict(saved[0])
+    resumed.load_state_dict(saved[1])
+    with pytest.raises(RuntimeError, match=r"step\(\) after eval\(\)"):
+        resumed.step()
+    resumed.train()
+    for m, o in ((model, optimiser), (other, resumed)):
+        take(m, o, 3)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("kind", [AGD, StochasticAGD])

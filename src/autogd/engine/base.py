@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
 from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.swap import swapped
+from autogd.engine.swap import put, swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
 from autogd.geometry.catalogue import read_roles, roles_from_shape, weight_of
@@ -77,7 +77,8 @@ class ReadsArchitecture(Optimizer):
         self._swapped = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
         self._reminder = Reminder()
-        self._evaluation: AbstractContextManager[None] | None = None  # between eval() and train()
+        self._kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
+        self._awaits_train = False  # a state was loaded that was saved between the two
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -197,13 +198,15 @@ class ReadsArchitecture(Optimizer):
         are freed.
         """
         self._reminder.dismiss()
+        if self._kept is not None:  # after eval() they are there already, and stay
+            yield
+            return
         if self._swapped:
-            where = "after eval()" if self._evaluation else "inside averaged()"
-            raise RuntimeError(f"averaged() {where}: the model holds its averaged weights already")
-        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
+            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
+        averages = self._averages()
         self._swapped = bool(averages)
         try:
-            with swapped(averages, [module for each in self._modules if (module := each()) is not None]):
+            with swapped(averages, self._live_modules()):
                 yield
         finally:
             self._swapped = False
@@ -216,32 +219,53 @@ class ReadsArchitecture(Optimizer):
         >>> optimiser.eval()
         >>> optimiser.train()
         """
-        if self._evaluation is None:
-            evaluation = self.averaged()
-            evaluation.__enter__()
-            self._evaluation = evaluation
+        self._reminder.dismiss()
+        averages = self._averages()
+        if averages and not self._swapped and not self._awaits_train:
+            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
+            put(averages, self._live_modules())
+            self._swapped = True
 
     def train(self) -> None:
-        """Put the weights in training back; nothing if they are there."""
-        evaluation, self._evaluation = self._evaluation, None
-        if evaluation is not None:
-            evaluation.__exit__(None, None, None)
+        """Put the weights in training back, those of a state that was saved after `eval()` too."""
+        if self._awaits_train:
+            self._awaits_train = False
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+        if self._kept is not None:
+            put(self._kept, self._live_modules())
+            self._kept, self._swapped = None, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
+        if self._kept is None:
+            self._outside("state_dict()")
+            return super().state_dict()
+        for parameter, weight in self._kept.items():
+            self.state[parameter]["training"] = weight
+        try:
+            return super().state_dict()
+        finally:
+            for parameter in self._kept:
+                del self.state[parameter]["training"]
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        return {p: state["average"] for p, state in self.state.items() if "average" in state}
+
+    def _live_modules(self) -> list[nn.Module]:
+        return [module for each in self._modules if (module := each()) is not None]
 
     def _outside(self, what: str) -> None:
         """Refuse what would mix the averaged weights with the state of those in training."""
-        if self._swapped:
-            mend = "call optimiser.train() first" if self._evaluation else "leave the block first"
-            where = "after eval()" if self._evaluation else "inside averaged()"
+        if self._swapped or self._awaits_train:
+            where, mend = "inside averaged()", "leave the block first"
+            if self._kept is not None or self._awaits_train:
+                where, mend = "after eval()", "call optimiser.train() first"
             raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs beside the weights in training."""
-        self._outside("state_dict()")
-        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state, each number in the precision that it was saved in."""
-        self._outside("load_state_dict()")
+        if self._swapped:
+            self._outside("load_state_dict()")
         super().load_state_dict(state_dict)
         # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
         saved = [index for group in state_dict["param_groups"] for index in group["params"]]
@@ -250,6 +274,7 @@ class ReadsArchitecture(Optimizer):
             for name, value in state_dict["state"].get(index, {}).items():
                 if isinstance(value, Tensor) and value.dtype != parameter.dtype:
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
+        self._awaits_train = any("training" in state for state in self.state.values())
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
@@ -265,7 +290,7 @@ class ReadsArchitecture(Optimizer):
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
         # a copy, or one read from a file, holds parameters alone
-        for name, value in (("_modules", []), ("_reminder", Reminder()), ("_evaluation", None)):
+        for name, value in (("_modules", []), ("_reminder", Reminder()), ("_kept", None), ("_awaits_train", False)):
             self.__dict__.setdefault(name, value)
 
 

@@ -50,8 +50,15 @@ class AveragedTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluate or predict with the averaged weights."""
-        with self._averaged():
+        if not self._best and self._training is None:
+            with self._averaged():
+                return super().evaluation_loop(*args, **kwargs)
+        # the model holds what is to be judged: Trainer would ask the optimiser for its averages
+        optimiser, self.optimizer = self.optimizer, None
+        try:
             return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.optimizer = optimiser
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         """Save the averaged weights."""
