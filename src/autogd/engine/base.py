@@ -240,13 +240,13 @@ class ReadsArchitecture(Optimizer):
         if self._kept is None:
             self._outside("state_dict()")
             return super().state_dict()
-        for parameter, weight in self._kept.items():
-            self.state[parameter]["training"] = weight
-        try:
-            return super().state_dict()
-        finally:
-            for parameter in self._kept:
-                del self.state[parameter]["training"]
+        saved = super().state_dict()
+        indices = [index for group in saved["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
+            if parameter in self._kept:
+                saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        return saved
 
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}

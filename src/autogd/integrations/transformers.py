@@ -21,6 +21,18 @@ TRAINING = "training_weights.pt"  # the file in a checkpoint
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # all-gathered, if the parameters are sharded
 
 
+class _WithoutModes:
+    """An optimiser that has neither train() nor eval(), for Trainer to look at."""
+
+    def __init__(self, optimiser: Any) -> None:
+        self._optimiser = optimiser
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("train", "eval"):
+            raise AttributeError(name)
+        return getattr(self._optimiser, name)
+
+
 class AveragedTrainer(Trainer):
     """Evaluates, predicts and saves with the averaged weights, and leaves them in the model.
 
@@ -54,7 +66,7 @@ class AveragedTrainer(Trainer):
             with self._averaged():
                 return super().evaluation_loop(*args, **kwargs)
         # the model holds what is to be judged: Trainer would ask the optimiser for its averages
-        optimiser, self.optimizer = self.optimizer, None
+        optimiser, self.optimizer = self.optimizer, cast(Any, _WithoutModes(self.optimizer))
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
