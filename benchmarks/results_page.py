@@ -10,26 +10,28 @@ from autogd.experiments.catalogue import EXPERIMENTS
 from autogd.experiments.packed import unpack
 from autogd.experiments.repository import RECORDS
 from autogd.report.markdown import filled
-from autogd.report.reproduction import Shown, show, text
+from autogd.report.reproduction import glance, show, text
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, FIGURES = DOCS / "results.md", DOCS / "results" / "laptop"
 
 
-def read() -> dict[str, Shown]:
-    """Every experiment of the laptop's scale, from the records alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(RECORDS / "laptop", Path(folder))
-        return {name: show(name, "laptop", Path(folder)) for name in EXPERIMENTS}
-
-
-def parts(shown: dict[str, Shown]) -> dict[str, str]:
-    return {name: text(name, "laptop", each) for name, each in shown.items()}
+def write() -> None:
+    """The laptop's scale: every figure, and every part of the page."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        unpack(RECORDS / "laptop", folder)
+        figure, table = glance("laptop", folder)
+        figures, parts = {"overview": figure}, {"overview": table}
+        for name in EXPERIMENTS:
+            shown = show(name, "laptop", folder)
+            parts[name] = text(name, "laptop", shown)
+            if shown.figure is not None:
+                figures[name] = shown.figure
+    for name, figure in figures.items():
+        (FIGURES / f"{name}.png").write_bytes(figure)
+    PAGE.write_text(filled(PAGE.read_text(), parts, PAGE))
 
 
 if __name__ == "__main__":
-    found = read()
-    for name, each in found.items():
-        if each.figure is not None:
-            (FIGURES / f"{name}.png").write_bytes(each.figure)
-    PAGE.write_text(filled(PAGE.read_text(), parts(found), PAGE))
+    write()

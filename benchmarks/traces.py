@@ -40,7 +40,7 @@ def trace(workload: str, data_dir: str) -> dict[str, Any]:
 
 
 def draw(records: list[dict[str, Any]]) -> None:
-    """A column a workload: η, and the validation loss."""
+    """One column per workload: η, and the validation loss."""
     title = "StochasticAGD: η falls as one over the root of the steps, whatever the budget"
     figure = empty(13, 5.5, title, "seed 0; validation loss of the averaged weights")
     grid = figure.subplots(2, len(WORKLOADS))

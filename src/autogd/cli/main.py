@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from autogd import __version__
+from autogd.diagnosis.backend import backend
 
 __all__ = ["COMMANDS", "main"]
 
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     autogd ...
+    backend: ...
     0
     """
     try:
@@ -51,7 +53,7 @@ def _main(words: list[str]) -> int:
         print(_usage())
         return 0 if words else 2
     if words[0] == "--version":
-        print(f"autogd {__version__}")
+        print(f"autogd {__version__}\nbackend: {backend()}")
         return 0
     if words[0] not in COMMANDS:
         print(f"autogd: there is no command {words[0]!r}; `autogd --help` lists them", file=sys.stderr)

@@ -26,7 +26,7 @@ from autogd.experiments.meter import spent
 from autogd.experiments.packed import pack, unpack
 from autogd.experiments.preset import Scale
 from autogd.experiments.repository import WHERE
-from autogd.report.reproduction import Shown, show, text
+from autogd.report.reproduction import Shown, glance, show, text
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole
 
@@ -94,6 +94,10 @@ def run(options: Options) -> int:
         _write(name, shown[name], folder, options.scale)
         if not options.json:
             _tell(name, shown[name], folder)
+    if len(shown) == len(EXPERIMENTS):
+        figure, table = glance(options.scale, folder)
+        write_whole(folder / "overview.png", figure)
+        write_whole(folder / "overview.txt", f"{table}\n")
     if options.json:
         found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
         print(jsonlib.dumps({"scale": options.scale, "folder": str(folder), "experiments": found}))

@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
+from autogd.diagnosis.backend import backend
 from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
 from autogd.diagnosis.finite import bad_gradients, not_finite
 from autogd.diagnosis.loss_signs import not_scalar, summed, taken_twice
@@ -30,13 +31,14 @@ WIDTH = 3.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the optimiser and sizes that suit, the first losses, and how far each width's output moved."""
+    """The findings, the optimiser and sizes that suit, the first losses, each width's movement, and the backend."""
 
     findings: list[Finding]
     optimiser: str
     sizes: str
     losses: list[float]
     widths: dict[int, float]
+    backend: str = field(default_factory=backend)
 
     @property
     def sound(self) -> bool:
@@ -52,7 +54,7 @@ class Diagnosis:
             lines.append(f"recommended: {self.optimiser}(model{sizes})")
         if len(self.losses) > 1:
             lines.append(f"loss over two steps: {' → '.join(f'{loss:.4g}' for loss in self.losses)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"backend: {self.backend}"])
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -87,6 +89,7 @@ def doctor(
     nothing to mend
     recommended: StochasticAGD(model)
     loss over two steps: ...
+    backend: ...
     """
     subject = _without_dropout(copy.deepcopy(model).train())
     held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

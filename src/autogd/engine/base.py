@@ -13,7 +13,14 @@ from torch.optim import Optimizer
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, named_tensors, refuse_settings
+from autogd.engine.groups import (
+    as_groups,
+    check_number,
+    check_parameters,
+    check_rate,
+    named_tensors,
+    refuse_settings,
+)
 from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
@@ -30,6 +37,7 @@ from autogd.geometry.sizes import measured_sizes
 
 __all__ = ["ReadsArchitecture", "choose_backend"]
 
+VERSION = 2  # of what a state holds; an older one is refused
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
 
@@ -47,10 +55,25 @@ def choose_backend(plan: Plan, geometry: Geometry, momentum: float = 0.0, foreac
     return Foreach(plan, geometry, momentum)
 
 
+def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:
+    """Refuse the state of another optimiser, or of an older version, before anything is changed; remember it if not."""
+    assert isinstance(optimiser, ReadsArchitecture)
+    ours = optimiser.defaults["made_by"]
+    for group in state["param_groups"]:
+        made_by = group.get("made_by", "an older version" if "gain" in group else "another optimiser")
+        if made_by != ours:
+            raise ValueError(
+                f"load_state_dict: this state was made by {made_by}, and this is {ours}; start without it: leave "
+                "load_state_dict out and load the model's weights alone. No state was changed"
+            )
+    optimiser._loading = state
+
+
 class ReadsArchitecture(Optimizer):
     """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
 
     momentum = 0.0  # the share of the momentum that a step keeps
+    _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
 
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
@@ -84,7 +107,14 @@ class ReadsArchitecture(Optimizer):
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
         self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
-        defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+        defaults: dict[str, Any] = {
+            "lr": 1.0,
+            "gain": gain,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
+        defaults["made_by"] = f"{self._state_name} {VERSION}"  # goes with the state, and is checked when one is loaded
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
@@ -103,6 +133,7 @@ class ReadsArchitecture(Optimizer):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
         check_parameters(named, self._names)
+        check_rate(group.get("lr", 1.0), len(self.param_groups))
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
@@ -123,9 +154,15 @@ class ReadsArchitecture(Optimizer):
         self._names.update({parameter: name for name, parameter in named.items()})
         self._backends.clear()
 
+    @property
+    def _state_name(self) -> str:
+        """What tells one kind of state from another."""
+        return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
+
     def _new_backend(self, key: object) -> Backend | None:
         """The backend for the tensors that have a gradient now; the rest are left out of G and of L."""
-        entries = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        trained = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
+        entries = [(p, group) for p, group in trained if p.numel()]  # an empty tensor has nothing to move
         if not entries:
             return None
         plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
@@ -263,15 +300,22 @@ class ReadsArchitecture(Optimizer):
             raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a saved state, each number in the precision that it was saved in."""
+        """Take up a saved state, each number in the precision that it was saved in; another optimiser's is refused."""
         if self._swapped:
             self._outside("load_state_dict()")
-        super().load_state_dict(state_dict)
+        last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+            self._loading = None
+
+    def _restore_precision(self, loaded: dict[str, Any]) -> None:
         # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
+        saved = [index for group in loaded["param_groups"] for index in group["params"]]
         ours = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(saved, ours, strict=True):
-            for name, value in state_dict["state"].get(index, {}).items():
+            for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor) and value.dtype != parameter.dtype:
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
         self._awaits_train = any("training" in state for state in self.state.values())
@@ -282,11 +326,15 @@ class ReadsArchitecture(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # another optimiser's state, or an older one's, may lack settings of ours
+        # torch puts it there; a group that gets it has a key more than before
+        self.defaults.pop("differentiable", None)
+        for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
             if self._sizes == "measured" and "sizes" not in group:
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
+        if self._loading is not None:
+            self._restore_precision(self._loading)
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
         # a copy, or one read from a file, holds parameters alone

@@ -12,7 +12,7 @@ from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
 
-__all__ = ["Sharded", "is_sharded", "local", "slice_of"]
+__all__ = ["Sharded", "is_sharded", "local", "slice_of", "spread_of"]
 
 
 class Sharded(SingleTensor):
@@ -75,6 +75,11 @@ class Sharded(SingleTensor):
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is a DTensor."""
     return hasattr(tensor, "placements")  # told without importing its package
+
+
+def spread_of(tensor: Tensor) -> object:
+    """How a DTensor lies over the processes; nothing for any other tensor."""
+    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 def local(tensor: Any) -> Tensor:

@@ -12,6 +12,7 @@ from autogd.report.reproduction import (
     architectures,
     batch_size,
     optimisers_table,
+    overview,
     showcase,
     theories_table,
     versus_tuned,
@@ -24,7 +25,7 @@ from autogd.report.reproduction.second_row import Beside
 from autogd.report.reproduction.second_row import table as second_row_table
 from autogd.training import Run
 
-__all__ = ["Shown", "show", "text"]
+__all__ = ["Shown", "glance", "show", "text"]
 
 _FIGURES: dict[str, Callable[[Runs, Scale], Any]] = {
     "showcase": showcase.draw,
@@ -105,3 +106,11 @@ def text(name: str, scale: Scale, shown: Shown) -> str:
         return claims
     head, *rows = shown.table
     return "\n".join([*grid(head, rows), "", claims])
+
+
+def glance(scale: Scale, folder: Path) -> tuple[bytes, str]:
+    """All experiments in one figure, a PNG, and one table as Markdown, from the records under a folder."""
+    trials = [trial for experiment in EXPERIMENTS.values() for trial in experiment.trials(scale)]
+    found = overview.lines({trial: Run(folder / trial) for trial in trials}, scale)
+    figure = picture(overview.draw(found, f"scale {scale}: short runs on one core, one seed"))
+    return figure, f"{overview.table(found)}\n\nPrinted by `autogd reproduce all --scale {scale}`."
