@@ -22,9 +22,10 @@ def norms(role, grad):
 
 def shares_and_errors(model, batch):
     """Of each tensor: its dual norm over the largest tensor's, and the relative error of its gradient."""
+    wide = {k: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for k, v in batch.items()}
     twin = copy.deepcopy(model).double()
     model(**batch).loss.backward()
-    twin(**{k: v.double() if v.is_floating_point() else v for k, v in batch.items()}).loss.backward()
+    twin(**wide).loss.backward()
     exact = dict(twin.named_parameters())
     found = {}
     for role in read_roles(model):
