@@ -1,4 +1,4 @@
-"""Which small gradients are noise? Each gradient of 15 architectures beside the same in float64.
+"""Which small gradients are noise? Each gradient of the architectures of the zoo beside the same in float64.
 
 Prints, for every tensor whose dual norm is below 64 eps of the largest, that share and the gradient's relative error.
 Only biases without effect are noise (an error of about 1); all else is accurate, however small.

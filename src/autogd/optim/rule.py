@@ -56,7 +56,7 @@ def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:
     cancel, and rounding leaves a rest of about eps times the size of the terms; to normalise the rest would turn noise
     into a full-size step. The gradient of the same layer's weight is made of the same terms, without cancelling: it is
     what a bias is measured by. Any other gradient is accurate beside its own size, however small it is beside others
-    (`benchmarks/noise_floor.py`: 15 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
+    (`benchmarks/noise_floor.py`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
     """
     # times the number of its siblings, a part speaks for its whole tensor
     sizes = duals * parts.speaks_for
