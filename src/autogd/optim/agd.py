@@ -41,7 +41,7 @@ class AGD(ReadsArchitecture):
         weight_decay: λ shrinks a weight by λ times its relative step; λ = 1 keeps it within its target size.
         foreach: False takes the reference backend; None and True the fastest.
         maximize: ascend instead.
-        atoms: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+        atoms: rules that override the catalogue, by full parameter name.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
@@ -72,7 +72,7 @@ class AGD(ReadsArchitecture):
             weight_decay=weight_decay, foreach=foreach, maximize=maximize,
         )  # fmt: skip
 
-    @_disable_dynamo  # the backends are as fused as a compiler would make them, and a trace of one would be void soon
+    @_disable_dynamo  # backends are already fused, and a trace would soon be invalid
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; returns the closure's loss, if one is given."""
@@ -92,7 +92,7 @@ class AGD(ReadsArchitecture):
         return loss
 
     def _take(self, backend: Backend) -> None:
-        """Direction and measure, rule, update, average."""
+        """Measure gradients along their directions, apply the rule, update weights and average."""
         plan = backend.plan
         grads: list[Any] = [parameter.grad for parameter in plan.parameters]
         grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
@@ -100,6 +100,7 @@ class AGD(ReadsArchitecture):
         eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
         if plan.on_cpu and not summary.finite:
             self._refuse(plan, grads)
+        eta = torch.where(summary.finite, eta, 0)
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
@@ -112,15 +113,14 @@ class AGD(ReadsArchitecture):
             if self._ready is not backend or not self.state[plan.parameters[0]]:
                 self._make_room(backend, grads)
             averages = [self.state[parameter]["average"] for parameter in plan.parameters]
-            moved = torch.where(summary.finite, eta, 0)
-            c = torch.stack([newest_weight(group, moved) for group in plan.groups]).to(plan.reach)
+            c = torch.stack([newest_weight(group, eta) for group in plan.groups]).to(plan.reach)
             average = beside_average(c[plan.group_of])
         finite = None if plan.on_cpu else summary.finite
         backend.update(grads, Step(coefficients, keeps, finite, average=average), averages=averages)
         self._tell(eta, summary.G, plan, summary.duals, summary.active, multipliers, finite)
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
-        """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
+        """Step multiplier and decay (None if 0), per tensor or one number for all."""
         rates = (lr if type(lr := g["lr"]) is float and 0 <= lr < torch.inf else multiplier(g) for g in plan.groups)
         signs = (-1 if g["maximize"] else 1 for g in plan.groups)
         multipliers = tuple(r * s * g["gain"] for r, s, g in zip(rates, signs, plan.groups, strict=True))

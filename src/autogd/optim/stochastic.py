@@ -19,19 +19,20 @@ class StochasticAGD(AGD):
     r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
-    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over
-    the root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back
-    to it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last
-    seventh of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the
-    trained weights there, `torch.optim.swa_utils.update_bn` renews them.
+    is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
+    the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
+    hidden matrix above Prescription 1's size is brought back to it, by at most as much as a step moves it. A part
+    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the steps:
+    `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
+    `torch.optim.swa_utils.update_bn`.
 
-    Only the size of gradients beside each other matters: a loss times any number gives the same steps. The state is
+    Only the relative size of gradients matters: a loss times any positive number gives the same steps. The state is
     6 bytes a weight in float32: momentum in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
-        geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper and does not go as far.
+        geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper, and its losses fall more slowly.
         sizes: as for `AGD`.
         majorisation: another bound on the objective, and so another η; None is Lemma 5.
         weight_decay: as for `AGD`.
@@ -93,7 +94,7 @@ class StochasticAGD(AGD):
             return  # a batch without a gradient is no step
         active = finite & (G > 0)
 
-        # the rate's scalars go with the groups, where torch keeps a number's type as it is
+        # the rate's state is kept in the groups: in `state`, load_state_dict would cast it
         saved = self.param_groups[0].get("rate")
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
