@@ -103,9 +103,10 @@ class Architecture:
         if is_opaque(reading, parameters.values()) and call is not None:
             reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
-        roles = merged(read_roles(model, overrides, readout=False), reading)
-        roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
+        known = read_roles(model, overrides, readout=False)
+        known = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in known]
         reading = reading.renamed(trained)
+        roles = merged(known, reading)
         self._seen |= set(reading.uses)
         self.changed = [role for role in roles if role.parameter in self._seen]
         self._take(self.changed)
