@@ -85,7 +85,7 @@ class AGD(ReadsArchitecture):
                 loss = closure()
         self._outside("step()")
         self._reminder.steps += 1
-        key = tuple(
+        key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
