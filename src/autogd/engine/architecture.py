@@ -136,7 +136,6 @@ class Architecture:
             if row["seen"]:
                 self._seen.add(parameter)
         self.chain = saved["chain"]
-        self._seen.update(parameters)
         self.version += 1
         self.stop()
 
