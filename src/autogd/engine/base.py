@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, check_rate, named_tensors
+from autogd.engine.groups import as_groups, check_number, check_parameters, multiplier, named_tensors
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
 from autogd.engine.single_tensor import SingleTensor
@@ -92,13 +92,9 @@ class ReadsArchitecture(Optimizer):
         self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
         defaults: dict[str, Any] = {
-            "lr": 1.0,
-            "gain": gain,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        defaults["made_by"] = f"{self._state_name} {VERSION}"  # goes with the state, and is checked when one is loaded
+            "lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
+            "made_by": f"{self._state_name} {VERSION}",  # goes with the state, and is checked when one is loaded
+        }  # fmt: skip
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
@@ -110,7 +106,7 @@ class ReadsArchitecture(Optimizer):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
         check_parameters(named, self._names)
-        check_rate(group.get("lr", 1.0), len(self.param_groups))
+        multiplier(group)  # raises
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
@@ -158,10 +154,23 @@ class ReadsArchitecture(Optimizer):
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
                 "build its layer with sparse=False, or pass the Module so that AGD can tell"
             )
-        for known, size in zip(group["params"], group.get("sizes", ()), strict=False):
-            if known is parameter and size is not None:
-                return replace(atom, scale=size)
-        return atom
+        size = self._measured().get(parameter)
+        return atom if size is None else replace(atom, scale=size / self._output_size())
+
+    def _measured(self) -> dict[Tensor, float]:
+        """The measured sizes; they go with the groups, and so with the state."""
+        pairs = (zip(group["params"], group.get("sizes", ()), strict=False) for group in self.param_groups)
+        return {parameter: size for group in pairs for parameter, size in group if size is not None}
+
+    def _output_size(self) -> float:
+        """How far the output may be above unit root-mean-square: the readout's measured size over its target, or 1.
+
+        A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
+        rate is relative to the weights as they are.
+        """
+        sizes = self._measured()
+        readout = next((p for p in reversed(self._atoms) if self._atoms[p].free and p in sizes), None)
+        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / self._atoms[readout].scale)
 
     def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
         """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""
