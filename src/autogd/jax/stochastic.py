@@ -24,25 +24,25 @@ __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
 
 class StochasticAGDState(NamedTuple):
-    """The state of the rule, and telemetry of the last step."""
+    """What the rule carries from step to step, and what a step tells."""
 
     momentum: Any
-    ahead: Any  # average minus weights, so that an update needs neither
+    ahead: Any  # by what the averaged weights differ from the trained ones: so an update needs neither
     rate: RateState
     learning_rate: jax.Array
     skipped_steps: jax.Array
 
 
 def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.GradientTransformationExtraArgs:
-    """AGD for minibatches: directions from momentum, η from the step count, hidden matrices held, weights averaged.
+    """AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
-    It takes the same steps as `autogd.StochasticAGD`; `averaged(params, state)` returns the weights to evaluate and to
-    ship. As there, momentum has half the bytes of the weights. A pytree has no order of layers. So the readout, which
-    is not held, is the matrix that `label` marks as free (`dataclasses.replace(atom, free=True)`), or the last matrix
-    by name, with numbers in numerical order. Layers compound only if there are no gains, that is, no norm layers.
+    It takes the steps that `autogd.StochasticAGD` takes; `averaged(params, state)` gives the weights to evaluate and to
+    ship. As there, momentum is held in half the weight's bytes. A pytree has no order of layers: the readout, which is
+    not held, is the matrix that `label` calls free (`dataclasses.replace(atom, free=True)`), or else the last by name,
+    numbers counted as numbers; and layers compound only where there are no gains, that is no norm layers.
 
     Args:
-        label: from an array's path and shape to its atom.
+        label: which array is which atom, by its path and shape.
         gain: multiplies every step.
 
     >>> params = {"Dense_0": {"kernel": jnp.ones((4, 2)) / 2}}
@@ -73,7 +73,7 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         parts = parts_of(leaves)
         G, _, moving, finite = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
         active = finite & (G > 0)
-        # a gradient that is not finite changes nothing; zero times it is not zero
+        # a gradient that is not finite changes nothing, and zero times it would not be zero
         grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
         momenta, weights = jax.tree.leaves(state.momentum), jax.tree.leaves(params)
         rate, intake = counted(state.rate, G, active, jnp)
@@ -107,7 +107,7 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
             hold = held(jnp.sqrt(jnp.square(old).sum()), leaf.atom.held_at, move.astype(wide), jnp)
             steps.append((hold * old - direction - old).astype(leaf.array.dtype))
             momentum.append(moved.astype(kept.dtype))
-            # x ← x + share·(w − x), written for x − w, after the step of w
+            # x ← x + share·(w − x), for x less w, with w moved by the step
             ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))
         finished, *trees = (
             jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, ahead)
