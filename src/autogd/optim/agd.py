@@ -82,7 +82,7 @@ class AGD(ReadsArchitecture):
                 loss = closure()
         if self._swapped:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
-        key = tuple(
+        key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip

@@ -99,7 +99,9 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
         size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
-        eta = learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain, self.majorisation.learning_rate)
+        eta = learning_rate(
+            state.steps.clamp(min=1), size, plan.depth, self._architecture.chain, self.majorisation.learning_rate
+        )
         eta = torch.where(active, eta, 0)
 
         multipliers, decay = self._settings(plan)
