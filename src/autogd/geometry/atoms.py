@@ -21,7 +21,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 __all__ = [
-    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
+    "LAYERS", "VECTOR", "Atom", "Rule", "beside", "bias", "bias_share", "bilinear", "embedding", "gain", "kernel",
+    "matrix", "scalars", "token",
 ]  # fmt: skip
 
 # Shares of the depth, where a layer has 1. A matrix reaches its bound on one direction of its input only; a vector that
@@ -29,6 +30,8 @@ __all__ = [
 # the input, and so does a row of a table that is looked up. They get less: docs/depth.md compares the rules.
 VECTOR = 1 / 32
 LOOKUP = 1 / 4
+
+LAYERS = ("matrix", "kernel", "bilinear", "experts")  # the kinds that map a layer's inputs to its outputs
 
 Start = Literal["orthogonal", "ones", "zeros", "as it is"]
 
@@ -239,6 +242,15 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
+
+
+def bias_share(weights: int, outputs: int) -> float:
+    """A bias's share of the depth on minibatches: as one of its layer's d inputs it has 1/d, and at least 1/32.
+
+    >>> [bias_share(4 * d, outputs=4) for d in (1, 8, 1000)]
+    [1.0, 0.125, 0.03125]
+    """
+    return max(VECTOR, min(1.0, outputs / weights))
 
 
 def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:

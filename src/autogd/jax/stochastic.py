@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atoms import LAYERS, VECTOR, Atom, bias_share
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
 from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
@@ -59,14 +59,14 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         half = jax.tree.map(lambda p: jnp.zeros(p.shape, _half(p)), params)
         ahead = jax.tree.map(lambda p: jnp.zeros(p.shape, accumulation_dtype(p)), params)
         zero = jnp.zeros((), dtype)
-        return StochasticAGDState(half, ahead, RateState(zero, zero), zero, jnp.zeros((), jnp.int32))
+        return StochasticAGDState(half, ahead, RateState(zero, zero, zero), zero, jnp.zeros((), jnp.int32))
 
     def update(
         updates: optax.Updates, state: StochasticAGDState, params: optax.Params | None = None, **_: Any
     ) -> tuple[optax.Updates, StochasticAGDState]:
         if params is None:
             raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
-        leaves = _free_readout(labelled(updates, label))
+        leaves = _share_biases(_free_readout(labelled(updates, label)))
         measured = measure(leaves)
         G, depth, dtype = measured.gradient_summary, measured.depth, measured.gradient_summary.dtype
         active = measured.finite & (G > 0)
@@ -80,7 +80,8 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         rate, factor = counted(state.rate, G, active, jnp)
         chain = 0.0 if any(leaf.atom.kind == "gain" for leaf in leaves) else sum(leaf.atom.weight for leaf in leaves)
         size = momentum_size(size / depth, state.rate.steps, jnp)
-        eta = jnp.where(active, learning_rate(jnp.maximum(rate.steps, 1), size, depth, chain, jnp), 0)
+        eta = learning_rate(jnp.maximum(rate.steps, 1), size, rate.even, depth, chain, jnp)
+        eta = jnp.where(active, eta, 0)
         step, keep = eta * gain, jnp.where(active, MOMENTUM, 1)
         share = jnp.where(step == 0, 0, averaging_share(rate.steps))
 
@@ -135,11 +136,21 @@ def _held(weight: jax.Array, atom: Atom, move: jax.Array) -> jax.Array:
 
 
 def _free_readout(leaves: list[Labelled]) -> list[Labelled]:
-    hidden = [leaf for leaf in leaves if leaf.atom.held_at < float("inf")]
+    hidden = [leaf for leaf in leaves if leaf.atom.kind in LAYERS and not leaf.atom.free]
     if not hidden or any(leaf.atom.free and leaf.atom.fan_out > 1 for leaf in leaves):
         return leaves
     last = max(hidden, key=lambda leaf: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", leaf.path)])
     return [replace(leaf, atom=replace(leaf.atom, free=True)) if leaf is last else leaf for leaf in leaves]
+
+
+def _share_biases(leaves: list[Labelled]) -> list[Labelled]:
+    """Each bias with the share of the depth that its layer gives it."""
+    return [
+        replace(leaf, atom=replace(leaf.atom, weight=bias_share(leaves[leaf.mate].array.size, leaf.array.size)))
+        if leaf.mate is not None and leaves[leaf.mate].atom.kind in LAYERS and leaf.atom.weight == VECTOR
+        else leaf
+        for leaf in leaves
+    ]
 
 
 def _half(array: jax.Array) -> jnp.dtype:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from autogd.geometry.atoms import Atom, Rule
 from autogd.geometry.chain import chain_of
 from autogd.geometry.directions import check_geometry
-from autogd.geometry.roles import read_roles, roles_from_shape, weight_of
+from autogd.geometry.roles import Role, read_roles, roles_from_shape, weight_of
 from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
@@ -103,6 +103,7 @@ class AGD(Optimizer):
         if isinstance(group["params"], nn.Module):
             names = dict(group["params"].named_parameters(remove_duplicate=False))
             roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
+            roles = self._shared_out(roles)
             self._chain = max(self._chain, chain_of(group["params"], roles))
             group["params"] = list(named.values())
         else:
@@ -116,6 +117,10 @@ class AGD(Optimizer):
         self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
         self._names.update({parameter: name for name, parameter in named.items()})
         self._plans.clear()
+
+    def _shared_out(self, roles: list[Role]) -> list[Role]:
+        """The roles with the shares of the depth that this rule gives them."""
+        return roles
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -3,12 +3,14 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, 2 M_t\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, h_t^2 \min\big(\tfrac14, 2 M_t\big)\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
 momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. `docs/derivation.md` derives all of it.
+cancel each other, and steps shorten with it. h is the mean of the gradients' sizes over their root mean square: 1 if all
+batches say equally much; h² = p if a share p of them says all, as when the others are fitted already.
+`docs/derivation.md` derives all of it.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -24,16 +26,25 @@ MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
 TURNOVER = math.sqrt(2)  # from an output to a target, each of norm √d, that know nothing of each other: √2 √d
 SHORTEST = STEP / 10  # however small the momentum: a step that is too short must not be so for good
+TINY = float(torch.finfo(torch.float32).tiny)
 MOST = 1 / (1 - MOMENTUM)  # a batch counts for at most as many as the momentum remembers
 AVERAGING = 6  # weights from step s count in their average as s⁶: the last seventh of a run, however long it is
 TYPICAL = 3  # gradients in their typical size as s³, until that would remember more than the momentum does
+MEMORY = 50  # steps that the evenness of batches is a mean of
 
 
 class RateState(NamedTuple):
-    """What the rate carries from step to step: the number of steps, and the typical size of a gradient."""
+    """What the rate carries from step to step.
+
+    Args:
+        steps: their number.
+        typical: the root mean square of the gradients' sizes over about ten steps.
+        even: h, the mean of the gradients' sizes in units of the typical one, over fifty steps.
+    """
 
     steps: Any
     typical: Any
+    even: Any
 
 
 def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
@@ -54,7 +65,7 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
         active: whether the batch counts: its gradient is finite and not zero.
         xp: `torch` or `jax.numpy`.
 
-    >>> state = RateState(torch.tensor(99.0), torch.tensor(2.0))
+    >>> state = RateState(*torch.tensor([99.0, 2.0, 1.0]))
     >>> [round(float(counted(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
     [0.5, 0.0]
     """
@@ -65,9 +76,13 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
     ratio = xp.clip(G / typical, max=MOST)
     share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
     learnt = typical * xp.sqrt(1 + share * (ratio * ratio - 1))
-    learnt = xp.clip(learnt, min=float(torch.finfo(torch.float32).tiny))
+    learnt = xp.clip(learnt, min=TINY)
     factor = xp.where(active, ratio * (typical / learnt) / G, 0)
-    return RateState(steps, xp.where(active, learnt, state.typical)), factor
+    # how this batch compares with a typical one; bounded, so that no history is remembered for its size
+    share = xp.clip(averaging_share(steps, TYPICAL), min=1 / MEMORY)
+    even = xp.where(state.steps > 0, state.even, 1)
+    even = even + share * (ratio * (typical / learnt) - even)
+    return RateState(steps, xp.where(active, learnt, state.typical), xp.where(active, even, state.even)), factor
 
 
 def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
@@ -80,19 +95,21 @@ def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
     return xp.where(steps > 0, size / xp.where(steps > 0, missing, 1), 1)
 
 
-def learning_rate(steps: Any, size: Any, depth: float, chain: float, xp: Any = torch) -> Any:
+def learning_rate(steps: Any, size: Any, even: Any, depth: float, chain: float, xp: Any = torch) -> Any:
     """The law: eta = log(1 + L mu / sqrt(t)).
 
     Args:
         steps: t, this one included.
         size: M, of the momentum, in units of a typical gradient.
+        even: h, of the batches.
         depth: L.
         chain: D, the longest run of layers that compound.
         xp: `torch` or `jax.numpy`.
 
-    >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4)), 4)
+    >>> t, M, h = torch.tensor([4.0, 1.0, 1.0])
+    >>> round(float(learning_rate(t, M, h, depth=4, chain=4)), 4)
     0.4055
     """
-    mu = xp.clip(2 * size, min=SHORTEST, max=STEP)
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * xp.clip(even, max=1) ** 2, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     return xp.log1p(depth * mu / xp.sqrt(steps))

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autogd.geometry.roles import Role, share_biases
 from autogd.optim.lending import Lending
 from autogd.optim.plan import Plan, audible
 from autogd.optim.rate import RateState, averaging_share, counted, learning_rate, momentum_size
@@ -74,6 +75,9 @@ class StochasticAGD(Lending):
             atoms=atoms,
         )
 
+    def _shared_out(self, roles: list[Role]) -> list[Role]:
+        return share_biases(roles)
+
     def _update(self, plan: Plan) -> None:
         """Measure, take the rate from the law, update."""
         self._refuse_while_lent()
@@ -95,7 +99,8 @@ class StochasticAGD(Lending):
         active = finite & (G > 0)
         state, factor = counted(before, G, active)
         size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
-        eta = torch.where(active, learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain), 0)
+        eta = learning_rate(state.steps.clamp(min=1), size, state.even, plan.depth, self._chain)
+        eta = torch.where(active, eta, 0)
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"]).to(plan.reach.device)
         steps = (eta * multipliers).expand(len(grads))
@@ -129,12 +134,14 @@ class StochasticAGD(Lending):
             self._hold(parameter, {"momentum": HALF.get(parameter.dtype, torch.bfloat16)})
         self._ready = plan
         saved = self.param_groups[0].get("rate")
-        return RateState(*(torch.zeros(2) if saved is None else saved).to(plan.reach).unbind())
+        return RateState(*(torch.zeros(3) if saved is None else saved).to(plan.reach).unbind())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if any("memory" in group for group in self.param_groups):
             raise ValueError("memory: this state is of a StochasticAGD that measured slopes; begin anew, without it")
+        if any("rate" in group and len(group["rate"]) != len(RateState._fields) for group in self.param_groups):
+            raise ValueError("rate: this state is of a StochasticAGD with another rate; begin anew, without it")
 
 
 def _dense(plan: Plan) -> list[Tensor]:
