@@ -16,7 +16,19 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atoms import (
-    LAYERS, VECTOR, Atom, Rule, bias, bias_share, bilinear, embedding, gain, kernel, matrix, scalars, token
+    LAYERS,
+    VECTOR,
+    Atom,
+    Rule,
+    bias,
+    bias_share,
+    bilinear,
+    embedding,
+    gain,
+    kernel,
+    matrix,
+    scalars,
+    token,
 )  # fmt: skip
 from autogd.geometry.others import OTHERS
 from autogd.geometry.parametrised import parametrised

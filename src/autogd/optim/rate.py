@@ -8,8 +8,8 @@ With L for the depth and D for the longest chain of layers without a norm layer 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
 momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. h is the mean of the gradients' sizes over their root mean square: 1 if all
-batches say equally much; h² = p if a share p of them says all, as when the others are fitted already.
+cancel each other, and steps shorten with it. h is the mean of the gradients' sizes over their root mean square: 1 if
+all batches say equally much; h² = p if a share p of them says all, as when the others are fitted already.
 `docs/derivation.md` derives all of it.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
