@@ -27,7 +27,7 @@ def attempted(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty place to run in, and no records but those that the test makes."""
+    """An empty folder to run in, with only the records that the test makes."""
     monkeypatch.setattr(bench_trust, "COMMITTED", tmp_path / "records")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -100,7 +100,7 @@ def test_a_stop_keeps_every_finished_run(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(bench_trust, "attempt", stopped)
     assert main(["bench", "trust", "--cells", "gan"]) == 130
-    assert "goes on from there" in " ".join(capsys.readouterr().err.split())
+    assert "without --fresh to continue" in " ".join(capsys.readouterr().err.split())
     assert list(Records(folder / "runs" / "trust").every()) == done
 
 
@@ -109,7 +109,7 @@ def test_a_stop_keeps_every_finished_run(folder, monkeypatch, capsys):
     [
         (["--cells", "chess"], "cells: chess: not known; choose from small-batches"),
         (["--optimisers", "adagrad"], "optimisers: adagrad: not known; choose from agd-stochastic"),
-        (["--report"], "records/trust.jsonl: there is no record of these. The published runs are in the folder"),
+        (["--report"], "records/trust.jsonl: there is no record of these. The published records are in the folder"),
     ],
 )
 def test_errors_name_the_offender_and_the_way_out(folder, capsys, words, message):

@@ -40,7 +40,10 @@ def test_explain_prints_a_table_or_json(capsys):
     assert row["atom"] == "gain"
     assert main(["explain", "torch.nn:PReLU"]) == 0
     assert "PReLU" in capsys.readouterr().out
-    for place, message in (("torch.nn", "expected package.module:factory"), ("no_such_package:f", "no_such_package")):
+    for place, message in (
+        ("torch.nn", "expected package.module:name or path/to/file.py:name"),
+        ("no_such_package:f", "no_such_package"),
+    ):
         assert main(["explain", place]) == 1
         assert message in capsys.readouterr().err
 
@@ -61,7 +64,7 @@ def test_a_factory_in_the_current_folder_is_found(tmp_path):
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
 def test_a_reader_who_has_seen_enough_is_no_error(words):
     reading, writing = os.pipe()
-    os.close(reading)  # as `| head -1` does when it has its line
+    os.close(reading)  # as `| head -1` does after its line
     command = [sys.executable, "-m", "autogd", *words]
     out = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)

@@ -1,4 +1,4 @@
-"""Long workloads: rivals run by a recipe, samples in passes, texts with a hash; stand-ins for the data."""
+"""Long workloads: rivals with a recipe, samples in passes, texts with a hash; on made-up data."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def made(cell, loss=1.0, data=""):
 
 @pytest.fixture
 def small(monkeypatch):
-    """The long workloads at ten steps and small sizes, on made-up data; what is drawn is kept."""
+    """The long workloads with ten steps and small sizes, on made-up data; drawn samples are recorded."""
     drawn = []
 
     def images(_):
@@ -190,8 +190,6 @@ def test_every_long_workload_names_data_and_rivals_that_are_known():
 
 
 def test_the_committed_long_records_are_of_the_workloads_as_they_are():
-    if not COMMITTED_LONG.exists():
-        pytest.skip("the long records are in the repository, not in the package")
     assert Path(__file__).parents[2] / "records" / "quality-long.jsonl" == COMMITTED_LONG
     for name, workload in LONG.items():
         outcomes = list(Records(COMMITTED_LONG).of(name))

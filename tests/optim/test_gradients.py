@@ -1,5 +1,6 @@
 """Gradients that are zero, noise, or not finite."""
 
+import copy
 import math
 
 import pytest
@@ -101,9 +102,7 @@ def test_gradients_too_large_for_their_norm_are_told_from_ones_that_are_not_fini
 
 
 @PATHS
-def test_where_looking_would_wait_for_a_device_the_update_is_masked_and_counted(foreach, monkeypatch):
-    # the accelerator's branch, on the CPU: the plan is told that it must not look
-    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+def test_where_looking_would_wait_for_a_device_the_update_is_masked_and_counted(foreach, as_on_an_accelerator):
     model = FCN(3, 4, 4, 4)
     optimiser = AGD(model, foreach=foreach, weight_decay=0.5)
     before = [p.detach().clone() for p in model.parameters()]
@@ -158,9 +157,9 @@ def test_no_bytes_of_state_beside_the_weights():
     assert optimiser.state_dict()["state"] == {}
     held = [t for t in vars(optimiser).values() if torch.is_tensor(t)]
     assert sum(t.numel() for t in held) == 3  # η, G and the count of skipped steps
-    (plan,) = optimiser._plans.values()
-    extra = [t for t in vars(plan).values() if torch.is_tensor(t)]
-    assert sum(t.numel() for t in extra) == 9 * 3  # nine numbers a matrix, however large the matrix
+    (backend,) = optimiser._backends.values()
+    extra = [t for t in vars(backend.plan).values() if torch.is_tensor(t)]
+    assert sum(t.numel() for t in extra) == 8 * 3  # eight numbers a matrix, however large the matrix
 
 
 def test_weight_decay_of_one_keeps_a_weight_within_its_target_size():
@@ -170,3 +169,19 @@ def test_weight_decay_of_one_keeps_a_weight_within_its_target_size():
         model.weight.grad = -torch.eye(8)  # a gradient that always asks for more
         optimiser.step()
     assert float(torch.linalg.matrix_norm(model.weight.detach(), 2)) <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_weight_decay_goes_by_a_tensor_s_share_of_the_depth(foreach):
+    torch.manual_seed(0)
+    layer = nn.Linear(5, 4).double()
+    twin = copy.deepcopy(layer)
+    for one, settings in ((layer, {"weight_decay": 0.6}), (twin, {})):
+        optimiser = AGD(one, foreach=foreach, **settings)
+        one.weight.grad, one.bias.grad = torch.ones(4, 5).double(), torch.ones(4).double()
+        before = {name: p.detach().clone() for name, p in one.named_parameters()}
+        optimiser.step()
+    depth, eta = 1 + 1 / 32, float(optimiser.learning_rate)
+    for name, share in (("weight", 1.0), ("bias", 1 / 32)):
+        lost = before[name] * 0.6 * eta * share / depth
+        torch.testing.assert_close(getattr(layer, name), getattr(twin, name) - lost, rtol=1e-12, atol=1e-12)

@@ -9,10 +9,13 @@ from torch import nn
 
 from autogd import AGD, StochasticAGD, initialise_
 from autogd.data import load
-from autogd.geometry.norms import polar
+from autogd.geometry.polar import orthogonalise as polar
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
+from autogd.optim.bound import ExponentialMajorisation
 from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, counted, learning_rate, momentum_size
+
+BOUND = ExponentialMajorisation().learning_rate
 
 
 def test_the_polar_factor_has_the_singular_vectors_and_singular_values_near_one():
@@ -51,27 +54,27 @@ def test_a_step_moves_every_layer_by_its_share_of_the_law():
 def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
     for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
         for t in (1, 9, 10_000):
-            rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain)
+            rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain, BOUND)
             assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
 
 
 def test_a_chain_never_carries_the_output_further_than_a_random_target():
     # deep relative trust: a chain of D layers that each move by η/L changes the output by e^(Dη/L) − 1 at most
     for depth in (6, 8, 16, 64):
-        rate = float(learning_rate(*torch.ones(3), depth, depth))
+        rate = float(learning_rate(*torch.ones(3), depth, depth, BOUND))
         output, target = torch.randn(2, 100_000, generator=torch.Generator().manual_seed(depth))
         assert math.expm1(rate) <= float((output - target).norm() / output.norm()) * 1.01
 
 
 def test_where_the_momentum_vanishes_so_does_the_step_but_never_for_good():
     sizes = torch.tensor([0.0, 0.05, 0.1, 0.23])
-    rates = [float(learning_rate(torch.tensor(1e6), size, torch.tensor(1.0), 4, 4)) for size in sizes]
+    rates = [float(learning_rate(torch.tensor(1e6), size, torch.tensor(1.0), 4, 4, BOUND)) for size in sizes]
     assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, 0.1, 0.2, STEP)], rel=1e-3)
 
 
 def test_noise_alone_leaves_a_momentum_that_does_not_shorten_the_step():
     generator = torch.Generator().manual_seed(0)
-    momentum, state, sizes = torch.zeros(50, 50), RateState(*torch.zeros(3)), []
+    momentum, state, sizes = torch.zeros(50, 50), RateState(*torch.zeros(4)), []
     for _ in range(200):
         noise = torch.randn(50, 50, generator=generator)
         sizes.append(float(momentum_size(momentum.norm(), state.steps)))
@@ -98,19 +101,19 @@ def test_a_loss_times_any_number_gives_the_same_steps():
 
 
 def test_a_batch_counts_for_at_most_as_many_as_the_momentum_remembers():
-    state = RateState(torch.tensor(1000.0), *torch.ones(2))
+    state = RateState(torch.tensor(1000.0), *torch.ones(3))
     after, factor = counted(state, torch.tensor(1e9), torch.tensor(True))
     assert 1e9 * float(factor) * float(after.typical) == pytest.approx(MOST, rel=1e-3)
     assert float(after.typical) < 4
     # and a first batch that is far too large is soon forgotten
-    state = RateState(*torch.zeros(3))
+    state = RateState(*torch.zeros(4))
     for size in (1000.0, *[1.0] * 60):
         state, factor = counted(state, torch.tensor(size), torch.tensor(True))
     assert float(factor) == pytest.approx(1.0, rel=0.3)
 
 
 def test_typical_sizes_at_the_ends_of_float32_stay_finite():
-    state = RateState(*torch.zeros(3))
+    state = RateState(*torch.zeros(4))
     for size in (1e-45, 3e38, 1e-45, 1.0, 3e38):
         state, factor = counted(state, torch.tensor(size), torch.tensor(True))
         assert bool(torch.isfinite(factor))
@@ -233,8 +236,7 @@ def test_a_batch_without_any_gradient_does_not_switch_training_off(empty):
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(monkeypatch):
-    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)
+def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(as_on_an_accelerator):
     model = FCN(2, 8, 8, 4)
     optimiser = StochasticAGD(model)
     for bad in (False, True, False):
@@ -271,7 +273,7 @@ UNKIND = {  # what the loss of a batch is multiplied by
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_after_any_history_ordinary_batches_train_within_200_steps(seed):
     generator = torch.Generator().manual_seed(seed)
     model = initialise_(nn.Linear(8, 6, bias=False), generator)
@@ -353,35 +355,40 @@ def test_schedules_and_gains_multiply_the_step():
 def test_a_state_of_the_rule_before_is_refused():
     optimiser = StochasticAGD(nn.Linear(3, 3))
     state = optimiser.state_dict()
-    state["param_groups"][0]["memory"] = torch.zeros(9)
-    with pytest.raises(ValueError, match="measured slopes; begin anew"):
+    del state["param_groups"][0]["made_by"]
+    with pytest.raises(ValueError, match="made by an older version, and this is StochasticAGD 2; start without it"):
         optimiser.load_state_dict(state)
 
 
-def test_a_state_of_another_rate_is_refused():
-    optimiser = StochasticAGD(nn.Linear(3, 3))
-    state = optimiser.state_dict()
-    state["param_groups"][0]["rate"] = torch.zeros(2)
-    with pytest.raises(ValueError, match="another rate; begin anew"):
-        optimiser.load_state_dict(state)
+def after(sizes):
+    state = RateState(*torch.zeros(4))
+    for size in sizes:
+        state, _ = counted(state, torch.tensor(float(size)), torch.tensor(True))
+    return state
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
-def test_where_few_batches_have_all_the_gradient_steps_are_shorter_by_their_share(share):
-    state, generator, squares = RateState(*torch.zeros(3)), torch.Generator().manual_seed(0), []
-    for _ in range(2000):
-        informative = float(torch.rand((), generator=generator)) < share
-        state, _ = counted(state, torch.tensor(1.0 if informative else 1e-9), torch.tensor(True))
-        squares.append(float(state.even) ** 2)
-    assert sum(squares[500:]) / 1500 == pytest.approx(share, rel=0.25)
-    rate = float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), torch.tensor(math.sqrt(share)), 4, 4))
-    assert rate == pytest.approx(4 * STEP / 1e3 * share, rel=1e-2)
+def test_where_few_batches_have_the_gradient_steps_are_shorter_and_never_for_good():
+    generator = torch.Generator().manual_seed(0)
+    mild, wild = (torch.randn(500, generator=generator).mul(spread).exp().tolist() for spread in (0.1, 3))
+    assert float(after(mild).alike) > 0.97
+    assert float(after(wild).alike) < 0.5
+    assert float(after(wild + mild).alike) > 0.97
+    rates = [
+        float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), a, 4, 4, BOUND)) for a in torch.tensor([0, 0.5, 1])
+    ]
+    assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, STEP / 4, STEP)], rel=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e30])
+def test_another_level_of_gradients_is_no_unevenness(factor):
+    assert float(after([1.0] * 100 + [factor] * 20).alike) > 0.97
+    assert float(after([factor] + [1.0] * 20).alike) > 0.97
 
 
 def test_a_bias_is_one_more_input_of_its_layer():
     model = nn.Sequential(nn.Linear(1, 8), nn.Linear(8, 27), nn.LayerNorm(27), nn.Conv1d(27, 4, 1), nn.GRU(8, 8))
     optimiser = StochasticAGD(model)
-    shares = {name: optimiser._atoms[p].weight for name, p in model.named_parameters() if "bias" in name}
+    shares = {name: optimiser._atoms[p].depth_share for name, p in model.named_parameters() if "bias" in name}
     assert shares == pytest.approx({
         "0.bias": 1, "1.bias": 1 / 8, "2.bias": 1 / 32, "3.bias": 1 / 27, "4.bias_ih_l0": 1 / 8, "4.bias_hh_l0": 1 / 8
     })  # fmt: skip

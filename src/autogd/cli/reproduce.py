@@ -1,15 +1,14 @@
 """Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
 
 Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `workstation` a night of two
-cores, on all of it; `paper` is the full experiment. A stopped experiment goes on with the same command, and one that is
-recorded is only drawn again. The cost of each run is told before it starts.
+cores, on all of it; `paper` is the full experiment. Repeat the command to continue a stopped experiment; a recorded one
+is only drawn again. The cost of each run is printed before it starts.
 
 example: autogd reproduce showcase --scale smoke
 """
 
 import json as jsonlib
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,9 +25,8 @@ from autogd.experiments.effort import Effort, effort, left
 from autogd.experiments.meter import spent
 from autogd.experiments.packed import pack, unpack
 from autogd.experiments.preset import Scale
-from autogd.report.reproduction import Shown, show
-from autogd.report.reproduction.claims import markdown
-from autogd.report.reproduction.second_row import table as second_row
+from autogd.experiments.repository import WHERE
+from autogd.report.reproduction import Shown, glance, show, text
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole
 
@@ -42,35 +40,41 @@ class Options:
     name: tyro.conf.Positional[str] = "all"
     """which experiment, or all; --list names them"""
     scale: Scale = "smoke"
-    """how large: seconds, minutes on a laptop, a night of two cores, or as in the paper"""
+    """the size: seconds, minutes on a laptop, a night of two cores, or as in the paper"""
     out: Path | None = None
-    """where records and figures go; left out, runs/reproduce/SCALE"""
+    """the folder of records and figures; default: runs/reproduce/SCALE"""
     data_dir: str | None = None
-    """where the data sets are, or are to be put; not recorded"""
+    """the folder of the data sets, or where to download them; not recorded"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one; not recorded"""
     only: str | None = None
-    """train only the runs whose names match, such as 'versus-tuned/*-agd', and draw what is then complete"""
+    """train only the runs whose names match, such as 'versus-tuned/*-agd', and draw what is complete"""
     records: Path | None = None
-    """a folder with one file a figure: take the runs that it holds as recorded, and add those that end here"""
+    """a folder with one file per figure: its runs are not trained again, and finished runs are added to it"""
     list: bool = False
-    """say what there is, and what it costs at this scale, and do nothing"""
+    """list the experiments and their cost at this scale, and do nothing else"""
     json: bool = False
     """print JSON and nothing else"""
 
 
 def run(options: Options) -> int:
-    """Train what is missing, then draw, judge and tell."""
+    """Train what is missing, then draw, judge and print."""
     names = [*EXPERIMENTS] if options.name == "all" else [options.name]
     if options.name != "all" and options.name not in EXPERIMENTS:
         raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
     if options.list:
         return _list(options)
+    every = [trial for name in names for trial in EXPERIMENTS[name].trials(options.scale)]
+    if options.only is not None and not any(fnmatch(trial, options.only) for trial in every):
+        raise ValueError(f"--only: {options.only} matches no run; there are {', '.join(every[:4])}, …")
     folder = options.out or Path("runs/reproduce") / options.scale
     folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, quiet=options.json)
     if options.records is not None:
         unpack(options.records, folder)
-    console = Console(stderr=True, quiet=options.json)
+        if not any(options.records.glob("*.jsonl")):
+            said = f"{options.records}: no records are here yet, so all runs are trained. {WHERE}."
+            console.print(said, highlight=False, soft_wrap=True)
     if options.scale == "paper":
         trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
         missing = [config for name, config in trials.items() if not _ended(folder, name)]
@@ -80,7 +84,7 @@ def run(options: Options) -> int:
         try:
             _train(name, options, folder, console)
         except Stopped as stopped:
-            print("autogd reproduce: stopped; what is recorded stays, and the same command goes on", file=sys.stderr)
+            print("autogd reproduce: stopped; finished runs are recorded; repeat the command to go on", file=sys.stderr)
             return 128 + stopped.signal_number
         missing_runs = [each for each in EXPERIMENTS[name].trials(options.scale) if not _ended(folder, each)]
         if missing_runs and options.only is not None:
@@ -90,6 +94,10 @@ def run(options: Options) -> int:
         _write(name, shown[name], folder, options.scale)
         if not options.json:
             _tell(name, shown[name], folder)
+    if len(shown) == len(EXPERIMENTS):
+        figure, table = glance(options.scale, folder)
+        write_whole(folder / "overview.png", figure)
+        write_whole(folder / "overview.txt", f"{table}\n")
     if options.json:
         found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
         print(jsonlib.dumps({"scale": options.scale, "folder": str(folder), "experiments": found}))
@@ -127,7 +135,7 @@ def _hours(found: Effort) -> dict[str, float]:
 
 
 def _train(name: str, options: Options, folder: Path, console: Console) -> None:
-    """Train what is not recorded, behind two bars: the runs of the experiment, and the steps of the run."""
+    """Train what is not recorded, with two progress bars: runs of the experiment, and steps of the run."""
     trials = EXPERIMENTS[name].trials(options.scale)
     chosen = [trial for trial in trials if options.only is None or fnmatch(trial, options.only)]
     todo = [trial for trial in chosen if not _ended(folder, trial)]
@@ -181,16 +189,7 @@ def _took(run: Run) -> str:
 def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
     if shown.figure is not None:
         write_whole(folder / f"{name}.png", shown.figure)
-    after = second_row(shown.second_row) if shown.second_row else ""
-    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)]
-    if shown.table:
-        head, *rows = shown.table
-        parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
-    write_whole(folder / f"{name}.txt", "\n\n".join(parts) + "\n")
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    write_whole(folder / f"{name}.txt", text(name, scale, shown) + "\n")
 
 
 def _tell(name: str, shown: Shown, folder: Path) -> None:

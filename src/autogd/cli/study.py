@@ -11,7 +11,7 @@ from rich.table import Table
 
 from autogd.report import draw, group_runs, summarise
 from autogd.report.tables import COLUMNS, cell
-from autogd.training import Config, Run, Watch
+from autogd.training import Config, Run, Stopped, Watch
 from autogd.training.records import write_whole
 from autogd.training.study import run_study
 
@@ -20,12 +20,16 @@ __all__ = ["carry_out", "final_table"]
 
 def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list[dict[str, Any]]:
     """Train what is not recorded yet, and return the final table's rows."""
-    if as_json:
-        runs = run_study(trials, folder)
-    else:
-        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-            board = _Board(trials, live)
-            runs = run_study(trials, folder, lambda name: [board.watch(name)])
+    try:
+        if as_json:
+            runs = run_study(trials, folder)
+        else:
+            with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+                board = _Board(trials, live)
+                runs = run_study(trials, folder, lambda name: [board.watch(name)])
+    except Stopped as stopped:
+        told = f"stopped, and saved in {folder}; repeat the command to go on"
+        raise Stopped(told, stopped.signal_number) from stopped
     groups = group_runs(runs)
     rows = summarise(groups)
     write_whole(folder / "figure.png", draw(groups, "png"))
@@ -34,7 +38,7 @@ def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list
 
 
 def final_table(rows: list[dict[str, Any]]) -> Table:
-    """Mean and spread over the seeds, one row a group.
+    """Mean and spread over the seeds, one row per group.
 
     >>> final_table([]).columns[0].header
     'run'
@@ -48,7 +52,7 @@ def final_table(rows: list[dict[str, Any]]) -> Table:
 
 
 class _Board:
-    """The live table: a line a trial, with its latest epoch."""
+    """The live table: one line per trial, with its latest epoch."""
 
     def __init__(self, trials: Mapping[str, Config], live: Live) -> None:
         self.lines: dict[str, list[str]] = {name: ["waiting", "", "", ""] for name in trials}

@@ -1,12 +1,13 @@
-"""What steps do, written down every so often: as lines of JSON, or for TensorBoard.
+"""Write telemetry of every n-th step: as lines of JSON, or for TensorBoard, Weights & Biases or MLflow.
 
-Both are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, and so work in every
-framework. Between the steps that they write they read nothing, and nothing waits for the device. With several
-processes, register on one of them.
+All are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, so they work in every
+framework. They read from the device only at the steps that they write. With several processes, register the hook in one
+of them.
 """
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,15 @@ from torch import Tensor
 
 from autogd.optim import AGD
 
-__all__ = ["JSONL", "Telemetry", "TensorBoard"]
+__all__ = ["JSONL", "MLflow", "Telemetry", "TensorBoard", "WandB"]
 
 
 class Telemetry(ABC):
-    """Reads every so many steps what the step did, and hands it to `write`.
+    """Reads the telemetry of every n-th step and passes it to `write`.
 
     Args:
-        every: steps from one line to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> class Show(Telemetry):
     ...     def write(self, step, numbers):
@@ -46,23 +47,23 @@ class Telemetry(ABC):
         self.steps = start
 
     def __call__(self, optimiser: AGD, args: Any = (), kwargs: Any = None) -> None:
-        """Count a step; torch calls this after each."""
+        """Count a step; torch calls this after each one."""
         self.steps += 1
         if (self.steps - 1) % self.every == 0:
             self.write(self.steps, _read(optimiser))
 
     @abstractmethod
     def write(self, step: int, numbers: dict[str, Any]) -> None:
-        """Write one step's numbers: floats, or a dictionary of them by parameter; None for what is not finite."""
+        """Write one step's numbers: floats, or dictionaries of floats by parameter; None if not finite."""
 
 
 class JSONL(Telemetry):
-    """Appends an object a line to a file.
+    """Appends one JSON object per line to a file.
 
     Args:
         path: the file.
-        every: steps from one line to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> import tempfile
     >>> model = torch.nn.Linear(2, 1)
@@ -90,9 +91,9 @@ class TensorBoard(Telemetry):
     """Writes to a folder for TensorBoard: `learning_rate`, `gradient_summary`, `dual_norms/NAME`, `update_sizes/NAME`.
 
     Args:
-        folder: where TensorBoard looks; or a SummaryWriter that is open already.
-        every: steps from one point to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        folder: a log folder of TensorBoard, or an open SummaryWriter.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> TensorBoard.__mro__[1].__name__
     'Telemetry'
@@ -108,15 +109,89 @@ class TensorBoard(Telemetry):
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         """Write the points."""
-        for name, value in numbers.items():
-            for parameter, number in value.items() if isinstance(value, dict) else [(None, value)]:
-                if number is not None:
-                    self.writer.add_scalar(f"{name}/{parameter}" if parameter else name, number, step)
+        for name, number in _flat(numbers).items():
+            self.writer.add_scalar(name, number, step)
         self.writer.flush()
 
 
+class WandB(Telemetry):
+    """Logs to Weights & Biases, under `autogd/`, with the optimiser's own step count; other metrics keep theirs.
+
+    Args:
+        run: an open run; by default the one that `wandb.init()` opened.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
+
+    >>> WandB.__mro__[1].__name__
+    'Telemetry'
+    """
+
+    def __init__(self, run: Any = None, every: int = 100, start: int = 0) -> None:
+        super().__init__(every, start)
+        if run is None:
+            try:
+                import wandb
+            except ImportError as error:
+                raise ImportError("Weights & Biases is not installed: pip install 'autogd[tracking]'") from error
+            run = wandb.run
+        if run is None:
+            raise ValueError("run: no run of Weights & Biases is open; call wandb.init() first, or pass a run")
+        self.run = run
+        self.run.define_metric("autogd/step")
+        self.run.define_metric("autogd/*", step_metric="autogd/step")
+
+    def write(self, step: int, numbers: dict[str, Any]) -> None:
+        """Log the points."""
+        self.run.log({"autogd/step": step, **{f"autogd/{name}": value for name, value in _flat(numbers).items()}})
+
+
+class MLflow(Telemetry):
+    """Logs to MLflow: to the active run, or to the run with an id.
+
+    Args:
+        run_id: the run; by default the active one.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
+
+    >>> MLflow.__mro__[1].__name__
+    'Telemetry'
+    """
+
+    def __init__(self, run_id: str | None = None, every: int = 100, start: int = 0) -> None:
+        super().__init__(every, start)
+        try:
+            import mlflow
+        except ImportError as error:
+            raise ImportError("MLflow is not installed: pip install 'autogd[tracking]'") from error
+        active = mlflow.active_run()
+        if run_id is None and active is None:
+            raise ValueError("run_id: no run of MLflow is active; call mlflow.start_run() first, or name a run")
+        self.run_id: str = run_id or active.info.run_id
+        self.mlflow: Any = mlflow
+
+    def write(self, step: int, numbers: dict[str, Any]) -> None:
+        """Log the points in batches of the size that MLflow takes."""
+        # MLflow refuses other characters in names
+        points = [(re.sub(r"[^\w./ :-]", "_", name), number) for name, number in _flat(numbers).items()]
+        for first in range(0, len(points), AT_ONCE):
+            self.mlflow.log_metrics(dict(points[first : first + AT_ONCE]), step=step, run_id=self.run_id)
+
+
+AT_ONCE = 1000  # MLflow's limit per call
+
+
+def _flat(numbers: dict[str, Any]) -> dict[str, float]:
+    """One name per number, `update_sizes/encoder.weight`; without numbers that are not finite."""
+    flat = {}
+    for name, value in numbers.items():
+        for parameter, number in value.items() if isinstance(value, dict) else [(None, value)]:
+            if number is not None:
+                flat[f"{name}/{parameter}" if parameter else name] = number
+    return flat
+
+
 def _read(optimiser: AGD) -> dict[str, Any]:
-    """All numbers of the last step, brought from the device in one go."""
+    """All numbers of the last step, read from the device at once."""
     last = optimiser.last_step
     tensors: dict[tuple[str, str], Tensor] = {
         ("learning_rate", ""): optimiser.learning_rate,

@@ -1,42 +1,43 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from autogd.geometry.roles import Role, share_biases
-from autogd.optim.lending import Lending
-from autogd.optim.plan import Plan, audible
-from autogd.optim.rate import RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.turning import Turning, choose_turning
+from autogd.engine.backend import Average, Backend, Step
+from autogd.geometry.atom import Rule
+from autogd.geometry.catalogue import Role, share_biases
+from autogd.optim.agd import AGD
+from autogd.optim.bound import Majorisation
+from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
+from autogd.optim.rule import decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
-# Momentum is held in half the weight's bytes: a tenth of it is renewed in every step, so what rounding takes is not
-# missed. The average moves by ever smaller shares, and must not round.
-HALF = {torch.float64: torch.float32}
 
-
-class StochasticAGD(Lending):
+class StochasticAGD(AGD):
     r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
-    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over
-    the root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back
-    to it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last
-    seventh of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the
-    trained weights there, `torch.optim.swa_utils.update_bn` renews them.
+    is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
+    the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
+    hidden matrix above Prescription 1's size is brought back to it, by at most as much as a step moves it. A part
+    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the
+    steps: `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
+    `torch.optim.swa_utils.update_bn`.
 
-    Only the size of gradients beside each other matters: a loss times any number gives the same steps. The state is
+    Only the relative size of gradients matters: a loss times any positive number gives the same steps. The state is
     6 bytes a weight in float32: momentum in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
-        geometry: as for `AGD`; "spectral" here. The others are cheaper and do not go as far.
+        geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper, and its losses fall more slowly.
         sizes: as for `AGD`.
+        majorisation: another bound on the objective, and so another η; None is Lemma 5.
         weight_decay: as for `AGD`.
+        foreach: as for `AGD`.
         maximize: ascend instead.
         atoms: as for `AGD`.
 
@@ -54,6 +55,8 @@ class StochasticAGD(Lending):
     True
     """
 
+    momentum = MOMENTUM
+
     def __init__(
         self,
         params: Any,
@@ -61,89 +64,58 @@ class StochasticAGD(Lending):
         gain: float = 1.0,
         geometry: str = "spectral",
         sizes: str = "dimensional",
+        majorisation: Majorisation | None = None,
         weight_decay: float = 0.0,
+        foreach: bool | None = None,
         maximize: bool = False,
-        atoms: Any = None,
+        atoms: Mapping[str, Rule] | None = None,
     ) -> None:
         super().__init__(
-            params,
-            gain=gain,
-            geometry=geometry,
-            sizes=sizes,
-            weight_decay=weight_decay,
-            maximize=maximize,
-            atoms=atoms,
-        )
+            params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms,
+        )  # fmt: skip
 
-    def _shared_out(self, roles: list[Role]) -> list[Role]:
+    def _with_shares(self, roles: list[Role]) -> list[Role]:
         return share_biases(roles)
 
-    def _update(self, plan: Plan) -> None:
-        """Measure, take the rate from the law, update."""
-        self._refuse_while_lent()
-        grads = _dense(plan)
-        backend = self._turning(grads, plan)
-        looks, ready = plan.looks, self._is_ready(plan)
-        if looks and not ready:  # for gradients that are refused no state is made
-            self._refuse_non_finite(audible(plan.reach * backend.measure_gradients(grads, plan), plan)[1], plan, grads)
-        before = self._rate_state(plan)
-        norms = backend.measure(grads, plan)
-        duals = plan.reach * norms.gradients
-        heard, finite = audible(duals, plan)
-        if looks and ready:
-            self._refuse_non_finite(finite, plan, grads)
-        G = torch.where(heard, duals, 0).sum() / plan.depth
+    def _take(self, backend: Backend) -> None:
+        """Direction and measure, rule, rate, update, average."""
+        plan = backend.plan
+        grads: list[Any] = [parameter.grad for parameter in plan.parameters]
+        if plan.sparse:
+            grads = [grad.to_dense() if grad.is_sparse else grad for grad in grads]
+        if self._ready is not backend or not self.state[plan.parameters[0]]:
+            self._make_room(backend, grads)
+        states = [self.state[parameter] for parameter in plan.parameters]
+        momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
+
+        norms = backend.measure(grads, momenta)
+        G, duals, moving, finite = summarise(norms.gradients, plan)
+        if plan.on_cpu and not finite:
+            self._refuse(plan, grads)
         self.gradient_summary = G
-        if looks and not G > 0:
+        if plan.on_cpu and not G > 0:
             return  # a batch without a gradient is no step
         active = finite & (G > 0)
-        state, factor = counted(before, G, active)
-        size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
-        eta = learning_rate(state.steps.clamp(min=1), size, state.even, plan.depth, self._chain)
+
+        # the rate's state is kept in the groups: in `state`, load_state_dict would cast it
+        saved = self.param_groups[0].get("rate")
+        before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
+        state, intake = counted(before, G, active)
+        size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
+        bound = self.majorisation.learning_rate
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, self._chain, bound)
         eta = torch.where(active, eta, 0)
 
-        multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"]).to(plan.reach.device)
-        steps = (eta * multipliers).expand(len(grads))
-        moves = steps * plan.weights / plan.depth  # of every tensor, in units of its size
-        decay = plan.per_tensor(lambda group: group["weight_decay"]).to(plan.reach.device)
-        # a hidden matrix above its size comes back to it, by no more than its step
-        held = torch.where(norms.weights > plan.held_at, (plan.held_at / norms.weights).clamp(min=1 - moves), 1)
-        keeps = held * (1 - moves * decay).clamp(min=0)
-        sizes = torch.where(heard, plan.reach / plan.depth, 0)
-        backend.update(grads, sizes, factor, steps, keeps, averaging_share(state.steps), plan)
-        # the rate's scalars go with the groups, where torch keeps a number's type as it is
+        multipliers, decay = self._settings(plan)
+        moves = eta * abs(multipliers) * plan.depth_shares / plan.depth  # of every tensor, in units of its size
+        keeps = held(norms.weights, plan.held_at, moves)
+        if decay is not None:
+            keeps = keeps * decayed(moves, decay)
+        steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
+        coefficients = torch.where(moving, plan.reach, 0) * (steps / -plan.depth)
+        share = torch.where(moves == 0, 0, averaging_share(state.steps))
+        mask = None if plan.on_cpu else active
+        backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
         self.param_groups[0]["rate"] = torch.stack(state)
-        self.learning_rate = eta
-        self._last = (plan, duals, heard, multipliers)
-        if not looks:
-            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
-
-    def _turning(self, grads: list[Tensor], plan: Plan) -> Turning:
-        turning: Turning | None = plan.kept.get("turning")
-        if turning is None or turning.state is not self.state:
-            turning = plan.kept["turning"] = choose_turning(grads, plan, self._geometry, self.state)
-        return turning
-
-    def _is_ready(self, plan: Plan) -> bool:
-        # a state's type or place changes only with another plan, or when somebody else puts one there
-        return self._ready is plan and "average" in self.state[plan.parameters[0]]
-
-    def _rate_state(self, plan: Plan) -> RateState:
-        """The rate's scalars, and room for each parameter's momentum and average."""
-        for parameter in () if self._is_ready(plan) else plan.parameters:
-            self._hold(parameter, {"momentum": HALF.get(parameter.dtype, torch.bfloat16)})
-        self._ready = plan
-        saved = self.param_groups[0].get("rate")
-        return RateState(*(torch.zeros(3) if saved is None else saved).to(plan.reach).unbind())
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if any("memory" in group for group in self.param_groups):
-            raise ValueError("memory: this state is of a StochasticAGD that measured slopes; begin anew, without it")
-        if any("rate" in group and len(group["rate"]) != len(RateState._fields) for group in self.param_groups):
-            raise ValueError("rate: this state is of a StochasticAGD with another rate; begin anew, without it")
-
-
-def _dense(plan: Plan) -> list[Tensor]:
-    grads = plan.gradients()
-    return [grad.to_dense() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
+        self._tell(eta, G, plan, duals, moving, multipliers, None if plan.on_cpu else finite)

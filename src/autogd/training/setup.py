@@ -1,4 +1,4 @@
-"""From a config to the things that a loop needs: data, network, loss, optimiser, each in its place."""
+"""From a config to what the loop needs: data, network, loss and optimiser, on their devices."""
 
 import dataclasses
 import math
@@ -16,12 +16,12 @@ from autogd.geometry import initialise_
 from autogd.training import distributed, seeds
 from autogd.training.config import Config
 from autogd.training.distributed import Place
+from autogd.training.own_code import is_pointer, make
+from autogd.training.tryout import DTYPES, check_config, ready, try_out
 
 __all__ = ["Setup", "objective"]
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
-
-WIDE = 16  # channels from which convolutions on a CPU are faster with channels last
+WIDE = 16  # with at least so many channels, convolutions on a CPU are faster in channels_last
 
 Batch = list[tuple[Tensor, Tensor]]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -29,7 +29,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class Setup:
-    """A run that is ready to take steps.
+    """Everything that a run needs to take steps.
 
     >>> setup = Setup.build(Config(depth=2, width=16, batch_size=64))
     >>> setup.steps_per_epoch
@@ -40,19 +40,18 @@ class Setup:
     place: Place
     task: Task
     model: nn.Module
-    forward: nn.Module  # the model, or what spreads it over processes
+    forward: nn.Module  # the model, or its DDP wrapper
     optimiser: Optimiser
     loss: Objective
     rates: list[float] = field(default_factory=list)  # of each group, before any schedule
-    layout: torch.memory_format = torch.contiguous_format  # of the images that the network gets
+    layout: torch.memory_format = torch.contiguous_format  # of the network's input images
 
     @classmethod
     def build(cls, config: Config, place: Place | None = None) -> "Setup":
-        """Load the data, build the network, put its weights at their start, spread it, and make the optimiser."""
+        """Load the data, build and initialise the network, distribute it, and build the optimiser."""
         config, place = config.resolved(), place or Place()
-        entry = baselines.entry(config.optimiser)
-        _check(config, place, entry)
-        task = data.load(config.data, config.data_dir, context=config.context).to(place.device)
+        entry = check_config(config, place)
+        task = _load(config).to(place.device)
         if config.limit is not None:
             task = data.first_samples(task, config.limit)
         if not config.augment:
@@ -60,28 +59,30 @@ class Setup:
         assert config.model is not None
         assert config.loss is not None
         torch.manual_seed(seeds.derive(config.seed, "model"))
-        switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
-        model = models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
-        if (config.start or entry.start) == "dimensional":
+        model = _build(config, task)
+        # a user's own network may hold weights that were trained: they stay, unless it is asked for
+        if (config.start or ("torch" if is_pointer(config.model) else entry.start)) == "dimensional":
             initialise_(model, seeds.generator(config.seed, "start"))
-        model.to(place.device, _DTYPES[config.precision])
+        model.to(place.device, DTYPES[config.precision])
+        layout = _layout(model, place)
+        task = try_out(config, task, model, layout)
         forward = distributed.spread(model, place, config.shard)
         optimiser = baselines.build(config.optimiser, model, config.lr)
         if config.compile:
             forward = torch.compile(forward)  # type: ignore[assignment]
         rates = [group["lr"] for group in optimiser.param_groups]
         loss = objective(config.loss, task.classes)
-        return cls(config, place, task, model, forward, optimiser, loss, rates, _layout(model, place))
+        return cls(config, place, task, model, forward, optimiser, loss, rates, layout)
 
     @property
     def batch_size(self) -> int:
-        """Samples a step: as configured, or all there are; a number that divides equally."""
+        """Samples per step: as configured, or all of them; divisible by the processes and pieces."""
         pieces = self.place.world * self.config.accumulate
         return min(self.config.batch_size, self.samples // pieces * pieces)
 
     @property
     def samples(self) -> int:
-        """Training samples of an epoch; windows of a text overlap, and enough of them are taken to cover it once."""
+        """Training samples of an epoch; of a text, enough windows to cover it once, since they overlap."""
         return len(self.task.train) // _stride(self.task.train)
 
     @property
@@ -95,17 +96,17 @@ class Setup:
         return self.steps_per_epoch * self.config.epochs
 
     def order(self, epoch: int) -> Tensor:
-        """The samples of an epoch, one row a step: a function of the seed and the epoch alone."""
+        """The samples of an epoch, one row per step: a function of the seed and the epoch."""
         shuffled = torch.randperm(len(self.task.train), generator=seeds.generator(self.config.seed, "order", epoch))
         return shuffled[: self.steps_per_epoch * self.batch_size].view(self.steps_per_epoch, self.batch_size)
 
     def train_batch(self, indices: Tensor, step: int) -> Batch:
-        """This process's slice of a global batch, in the pieces that it is to be accumulated from."""
+        """This process's slice of a global batch, in the pieces to accumulate over."""
         mine = self.place.slice(indices)
         if self.task.augment is None:
             inputs, labels = self.task.train.batch(mine)
         else:
-            # drawn for the whole batch, so that a sample's crop does not depend on how many processes there are
+            # drawn for the whole batch, so that a sample's crop does not depend on the number of processes
             inputs, labels = self.task.train.batch(indices)
             generator = seeds.generator(self.config.seed, "augment", step)
             inputs = self.place.slice(self.task.augment(inputs, generator))
@@ -115,7 +116,7 @@ class Setup:
         return list(zip(inputs.chunk(pieces), labels.chunk(pieces), strict=True))
 
     def batches(self, order: Tensor, epoch: int, done: int) -> Iterator[Batch]:
-        """The rest of an epoch's batches; a thread makes the next one ready while the network works on this one."""
+        """The remaining batches of an epoch; a thread prepares the next one while the network trains on this one."""
         first = (epoch - 1) * self.steps_per_epoch
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(self.train_batch, order[done], first + done)
@@ -126,7 +127,7 @@ class Setup:
                 yield pieces
 
     def test_indices(self) -> Tensor:
-        """Every sample of the test set once; of a text, windows side by side."""
+        """Every sample of the test set once; of a text, windows that do not overlap."""
         return torch.arange(0, len(self.task.test), _stride(self.task.test))
 
     def test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,21 +135,24 @@ class Setup:
         inputs, labels = self.task.test.batch(indices)
         return self._ready(inputs), labels.to(self.place.device)
 
+    def sample(self) -> Tensor:
+        """The inputs of the first test sample, ready for the network."""
+        return self.test_batch(torch.tensor([0]))[0]
+
     def output(self, inputs: Tensor) -> Tensor:
-        """What the network makes of inputs, under autocast where that is asked for."""
+        """The network's output, under autocast if configured."""
         with torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             return self.forward(inputs)
 
     def schedule(self, step: int) -> None:
-        """Set a rival's learning rates for a step; they follow from its number, so nothing is to be saved."""
+        """Set a rival's learning rates for a step; they depend only on its number, so nothing has to be saved."""
         if self.config.schedule == "cosine":
             factor = 0.5 * (1 + math.cos(math.pi * step / self.steps))
             for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
                 group["lr"] = rate * factor
 
     def _ready(self, inputs: Tensor) -> Tensor:
-        inputs = self.task.prepare(inputs.to(self.place.device)).contiguous(memory_format=self.layout)
-        return inputs.to(_DTYPES[self.config.precision]) if inputs.is_floating_point() else inputs
+        return ready(self.config, self.task, inputs.to(self.place.device), self.layout)
 
 
 def objective(loss: str, classes: int) -> Objective:
@@ -158,7 +162,7 @@ def objective(loss: str, classes: int) -> Objective:
     0.5
     """
     if loss in ("square", "mse"):
-        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves leave out Example 1's half
+        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves do not have the ½ of Example 1
         return lambda output, labels: (
             factor * losses.square_loss(_wide(output), losses.one_hot(labels, classes).to(_wide(output)))
         )
@@ -166,7 +170,7 @@ def objective(loss: str, classes: int) -> Objective:
 
 
 def _stride(split: data.Split) -> int:
-    """How many samples on the next one is that shares nothing with it."""
+    """The distance between samples that do not overlap."""
     return int(getattr(split, "context", 1))
 
 
@@ -175,22 +179,34 @@ def _wide(output: Tensor) -> Tensor:
 
 
 def _layout(model: nn.Module, place: Place) -> torch.memory_format:
-    """Channels last if every convolution is wide enough to gain by it, on a CPU; contiguous otherwise.
+    """channels_last on a CPU if every convolution is wide enough to gain from it; contiguous otherwise.
 
-    Weights stay as they are: torch carries the layout of the images through the network.
+    The weights are not changed: torch propagates the layout of the images through the network.
     """
     kernels = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    # the first one sees the colours; torch 2.13 crashes in the backward pass of strided 1 × 1 kernels of 4 channels
+    # the first has three input channels; torch 2.13 crashes in the backward pass of strided 1 × 1 kernels of 4 channels
     inner = [size for kernel in kernels for size in (kernel.in_channels, kernel.out_channels)][1:]
     wide = bool(kernels) and min(inner) >= WIDE and all(kernel.groups == 1 for kernel in kernels)
     return torch.channels_last if wide and place.device.type == "cpu" else torch.contiguous_format
 
 
-def _check(config: Config, place: Place, entry: baselines.Entry) -> None:
-    if config.schedule != "constant" and not entry.rated:
-        raise ValueError(f"schedule: {config.optimiser} has no learning rate to schedule; leave it at constant")
-    if config.shard and not entry.shards:
-        raise ValueError(f"shard: {config.optimiser} measures each process's shard alone; leave --shard out")
-    if config.batch_size % (place.world * config.accumulate):
-        pieces = f"{place.world} processes × {config.accumulate} pieces"
-        raise ValueError(f"batch_size: {config.batch_size} does not divide equally over {pieces}")
+def _load(config: Config) -> Task:
+    """The data set by its name, or what the user's own loader returns."""
+    if is_pointer(config.data):
+        return data.as_task(config.data, make(config.data, "data for training and testing"))
+    return data.load(config.data, config.data_dir, context=config.context)
+
+
+def _build(config: Config, task: Task) -> nn.Module:
+    """The network by its name, or what the user's own factory returns."""
+    assert config.model is not None
+    switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
+    if not is_pointer(config.model):
+        return models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
+    given = [f"--{name}" for name, value in switches.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: for the networks of autogd; set it in {config.model}")
+    model = make(config.model, "a Module")
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{config.model}: expected a torch.nn.Module, found a {type(model).__name__}")
+    return model

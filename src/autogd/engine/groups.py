@@ -1,0 +1,82 @@
+"""Read what a user passes as `params`, and say plainly what is wrong with it."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+__all__ = ["as_groups", "check_number", "check_parameters", "multiplier", "named_tensors"]
+
+
+def as_groups(params: Any, owner: str) -> list[Any]:
+    """A Module, tensors, named tensors or groups, as the list that torch's Optimizer takes."""
+    if isinstance(params, nn.Module):
+        return [{"params": params}]
+    if isinstance(params, Tensor) or not isinstance(params, Iterable):
+        kind = type(params).__name__
+        raise TypeError(f"{owner}: pass a Module, an iterable of tensors or a list of groups, not a {kind}")
+    groups = list(params)
+    if not groups:
+        raise ValueError(
+            f"{owner}: the parameter list is empty; pass the Module itself, or model.parameters() afresh "
+            "(a generator can be read only once)"
+        )
+    return groups
+
+
+def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
+    """The tensors of one group, each under the name to call it by in a message."""
+    if isinstance(params, nn.Module):
+        named: dict[str, Tensor] = dict(params.named_parameters())
+        if not named:
+            raise ValueError(f"{type(params).__name__} has no parameters; there is nothing to train")
+        return named
+    items = [params] if isinstance(params, Tensor) else list(params)
+    place = f"parameter {{}} of group {group_index}"
+    pairs = [item if isinstance(item, tuple) else (place.format(i), item) for i, item in enumerate(items)]
+    repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{repeated[0]}: two parameters of one group have this name; give each a name of its own")
+    return dict(pairs)
+
+
+def multiplier(group: dict[str, Any]) -> Any:
+    """A group's `lr`, which multiplies the derived step: a number, or a tensor that holds one, without dimensions.
+
+    >>> multiplier({"lr": float("nan")})
+    Traceback (most recent call last):
+    ...
+    ValueError: lr: expected a finite number ≥ 0, found nan
+    """
+    rate = group.get("lr", 1.0)
+    if isinstance(rate, Tensor):
+        if rate.numel() != 1:
+            raise ValueError(f"lr: a tensor must hold one number, not {rate.numel()}")
+        return rate.reshape(())
+    check_number("lr", rate, zero_too=True)
+    return rate
+
+
+def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
+    """A setting must be a finite number above zero, or at zero where that is allowed."""
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_too):
+        raise ValueError(f"{name}: expected a finite number {'≥' if zero_too else '>'} 0, found {value}")
+
+
+def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:
+    """Refuse what torch would not, or would not name: no tensors, repeats, complex numbers."""
+    for name, parameter in named.items():
+        if not isinstance(parameter, Tensor):
+            kind = type(parameter).__name__
+            raise TypeError(f"{name}: expected a tensor, found a {kind}; leave it out, or pass the Module")
+        if parameter in earlier:
+            raise ValueError(
+                f"{name}: this parameter is in an earlier group already, as {earlier[parameter]}; keep it in one"
+            )
+        if parameter.is_complex():
+            raise ValueError(
+                f"{name}: AGD does not train complex parameters ({parameter.dtype}); hold the real and the imaginary "
+                "part as two real parameters and join them with torch.complex in forward"
+            )

@@ -1,0 +1,269 @@
+"""Read a Module: which parameter is which atom.
+
+The catalogue goes by module type and the parameter's path within that module, never by the names that users give their
+layers. A path may have wildcards and may reach into children (`c_attn.weight` of a GPT2Attention); the outermost module
+that knows a parameter decides, since it knows most about it. `register_atom` adds to the catalogue.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrize import ParametrizationList
+
+from autogd.geometry.atom import LAYERS, VECTOR, bias_share
+from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.others import OTHERS
+from autogd.geometry.parametrised import parametrised
+
+__all__ = ["Role", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
+
+_NORMS = (
+    nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
+)  # fmt: skip
+_GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RNNCell: 1}
+
+
+def _gates(weight: Tensor, module: nn.Module | None = None, *, stack: int) -> Atom:
+    """The gates of a recurrent cell: what they give is squashed, so their size says how sharply they switch."""
+    return replace(matrix(weight, stack=stack), free=True)
+
+
+# module type, or its full name where the package may not be there -> path of the parameter in it -> rule
+_catalogue: dict[type | str, dict[str, Rule]] = {
+    nn.Linear: {"weight": matrix, "bias": bias},
+    nn.Bilinear: {"weight": bilinear, "bias": bias},
+    nn.modules.conv._ConvNd: {"weight": kernel, "bias": bias},
+    nn.Embedding: {"weight": embedding},
+    nn.EmbeddingBag: {"weight": embedding},
+    nn.PReLU: {"weight": partial(gain, start="as it is")},
+    nn.MultiheadAttention: {
+        "in_proj_weight": partial(matrix, stack=3),
+        "in_proj_bias": partial(bias, stack=3),
+        "[qkv]_proj_weight": matrix,
+        "bias_[kv]": token,
+    },
+    **{norm: {"weight": gain, "bias": bias} for norm in _NORMS},
+    **{
+        cell: {
+            "weight_hr_*": matrix,
+            "weight_[ih]h*": partial(_gates, stack=gates),
+            "bias_[ih]h*": partial(bias, stack=gates),
+        }
+        for cell, gates in _GATES.items()
+    },
+    **OTHERS,
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one parameter is: its name, the module that owns it, its atom, and other names it is tied to."""
+
+    name: str
+    parameter: Tensor
+    module: nn.Module
+    atom: Atom
+    tied: tuple[str, ...] = ()
+
+
+def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
+    """Teach the catalogue a layer of your own.
+
+    Args:
+        module_type: the layer's class; its subclasses follow.
+        parameter_name: the parameter's name within the layer, or its path into the layer's children.
+        atom: a function of the catalogue (`autogd.atoms.matrix`, ...), or one of yours that takes the parameter and
+            the module of that type and returns an `Atom`.
+
+    >>> import torch
+    >>> from autogd import AGD, atoms
+    >>> class Mixer(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.mix = nn.Parameter(torch.eye(4))
+    >>> register_atom(Mixer, "mix", atoms.matrix)
+    >>> optimiser = AGD(Mixer())
+    """
+    # the newest word on a parameter is the first to be asked
+    _catalogue[module_type] = {parameter_name: atom, **_catalogue.get(module_type, {})}
+
+
+def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) -> list[Role]:
+    """The role of every parameter, tied ones once; an unknown one, unless it is frozen, is an error that names it.
+
+    A tensor with several roles takes the one whose unit perturbation is smallest: every role's bound must hold. For a
+    language model's tied embedding and output matrix, that is the matrix.
+
+    Args:
+        model: any Module.
+        overrides: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+
+    >>> [role.atom.kind for role in read_roles(nn.Sequential(nn.Linear(2, 3)))]
+    ['matrix', 'bias']
+    """
+    overrides = dict(overrides or {})
+    found: dict[Tensor, list[Role]] = {}
+    told: set[str] = set()
+    for name, parameter, owners in _owned(model):
+        module = next(iter(owners.values()))
+        rule = overrides.pop(name, None)
+        try:
+            atom = rule(parameter, module) if rule is not None else _find(name, parameter, owners)
+        except ValueError:
+            if not parameter.requires_grad:
+                continue  # what is frozen need not be known
+            raise
+        found.setdefault(parameter, []).append(Role(name, parameter, module, atom))
+        if rule is not None:
+            told.add(name)
+    if overrides:
+        raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
+    chosen = [_one_of(roles, [role for role in roles if role.name in told] or roles) for roles in found.values()]
+    return _free_readout(chosen, [parameter for _, parameter, _ in _owned(model)])
+
+
+def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
+    """For each bias, the role of the weight that it belongs to, where there is one.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> [role.name for role in weight_of(read_roles(layer)).values()]
+    ['weight']
+    """
+    found = {}
+    for bias_role in roles:
+        if bias_role.atom.kind != "bias":
+            continue
+        others = [role for role in roles if role.module is bias_role.module and role.atom.kind != "bias"]
+        named = [role for role in others if role.name == bias_role.name.replace("bias", "weight")]
+        if named or others:
+            found[bias_role.parameter] = (named or others)[0]
+    return found
+
+
+def share_biases(roles: Sequence[Role]) -> list[Role]:
+    """The roles as minibatches want them: a bias is one more column of its weight, for an input that is always 1.
+
+    >>> [role.atom.depth_share for role in share_biases(read_roles(nn.Linear(4, 3)))]
+    [1.0, 0.25]
+    """
+    owners = {bias: role for bias, role in weight_of(roles).items() if role.atom.kind in LAYERS}
+    return [
+        replace(role, atom=replace(role.atom, depth_share=_share(role, owners[role.parameter])))
+        if role.parameter in owners and role.atom.depth_share == VECTOR
+        else role
+        for role in roles
+    ]
+
+
+def _share(bias_role: Role, owner: Role) -> float:
+    return bias_share(owner.parameter.numel(), bias_role.parameter.numel())
+
+
+def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
+    """The roles of parameters of which nothing but the shape is known; warns once that this is a guess.
+
+    A table of d numbers a row may be an embedding or a matrix, and more than two dimensions a convolution's kernel,
+    transposed or grouped; a Module tells them apart.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     [role.atom.kind for role in roles_from_shape({"w": nn.Linear(2, 3).weight})]
+    ['matrix']
+    """
+    overrides = overrides or {}
+    named = {name: parameter for name, parameter in named.items() if parameter.numel()}
+    global _warned
+    guessed = [name for name, parameter in named.items() if parameter.dim() >= 2 and name not in overrides]
+    if guessed and not _warned:
+        _warned = True
+        warnings.warn(
+            f"{guessed[0]}: its atom is told from shape alone, where an embedding looks like a matrix; "
+            "pass the Module itself, AGD(model), to have the architecture read",
+            stacklevel=2,
+        )
+    owner = nn.Module()
+    roles = [
+        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(name, p))
+        for name, p in named.items()
+    ]
+    return _free_readout(roles, list(named.values()))
+
+
+_warned = False
+
+
+def _from_shape(name: str, parameter: Tensor) -> Atom:
+    if parameter.dim() <= 1:
+        return scalars(parameter)
+    if parameter.dim() == 2:
+        return matrix(parameter)
+    if parameter.dim() <= 5:
+        return kernel(parameter)
+    raise ValueError(
+        f"{name}: AGD knows no atom for a lone parameter of shape {tuple(parameter.shape)}; "
+        "pass the Module that owns it"
+    )
+
+
+def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
+    role = min(candidates, key=lambda role: role.atom.scale**2 * role.atom.parts)
+    return Role(roles[0].name, role.parameter, role.module, role.atom, tuple(other.name for other in roles[1:]))
+
+
+def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
+    """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
+    matrices = {role.parameter for role in roles if role.atom.kind in LAYERS and not role.atom.free}
+    last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
+    return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
+
+
+def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:
+    """Every parameter under every name, with the modules around it, innermost first, by its path within each."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if isinstance(parameter, UninitializedParameter):
+            raise ValueError(f"{name}: this lazy parameter has no shape yet; send one batch through the model first")
+        if not parameter.numel():
+            continue  # an empty tensor has nothing to move
+        words = name.split(".")
+        yield (
+            name,
+            parameter,
+            {".".join(words[i:]): modules[".".join(words[:i])] for i in range(len(words) - 1, -1, -1)},
+        )
+
+
+def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> Atom:
+    for path, module in reversed(owners.items()):
+        rule = _rule(type(module), path)
+        if rule is not None:
+            return rule(parameter, module)
+    leaf, owner = next(iter(owners.items()))
+    if isinstance(owner, ParametrizationList):
+        path, layer = list(owners.items())[2]  # the list, the dictionary of lists, the layer itself
+        return parametrised(name, parameter, owner, _rule(type(layer), path.split(".")[1]), layer)
+    # a raw parameter of a module that nobody registered: its shape may still say enough
+    if parameter.dim() <= 1:
+        return scalars(parameter)
+    if parameter.dim() >= 3 and parameter.shape[0] == 1:
+        return token(parameter)
+    kind = type(owner).__name__
+    raise ValueError(
+        f"{name}: AGD knows no atom for the parameter {leaf!r} of {kind} (shape {tuple(parameter.shape)}); "
+        f"register one with autogd.register_atom({kind}, {leaf!r}, ...)"
+    )
+
+
+def _rule(module_type: type[nn.Module], path: str) -> Rule | None:
+    for ancestor in module_type.__mro__:
+        for key in (ancestor, f"{ancestor.__module__}.{ancestor.__qualname__}"):
+            for pattern, rule in _catalogue.get(key, {}).items():
+                # a dot is not for a wildcard to cross
+                if path.count(".") == pattern.count(".") and fnmatchcase(path, pattern):
+                    return rule
+    return None

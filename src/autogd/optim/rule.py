@@ -1,0 +1,100 @@
+r"""Theorem 2: from the norm of every part's gradient to G, η and the step of every part.
+
+Plain operators and a namespace argument, `xp`, serve PyTorch and JAX alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+__all__ = ["Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2", "total"]
+
+ROW = 1 << 10  # numbers that are added up on one thread
+
+
+class Parts(Protocol):
+    """What the rule knows of the tensors and their parts: vectors, of torch or JAX."""
+
+    depth: float  # L
+    depth_shares: Any  # of each tensor, in layers
+    reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
+    speaks_for: Any  # of each part: parts of its tensor / depth share; estimates the tensor's dual norm from one part
+    noise: Any  # of each part: the share of the largest tensor's dual norm that rounding can produce
+    mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
+    mate_noise: Any  # the share of that part's dual norm that rounding can produce
+    totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
+
+
+class Summary(NamedTuple):
+    """The gradients of a step, summarised."""
+
+    G: Any
+    duals: Any  # of each part: scale × depth share × the norm of its gradient
+    active: Any  # of each part: whether it is above the noise floor, and so moves
+    finite: Any
+
+
+def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
+    """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
+    duals = parts.reach * norms
+    active = above_noise_floor(duals, parts, xp)
+    G = total(xp.where(active, duals, 0)) / parts.depth
+    return Summary(G, duals, active, duals.sum() < xp.inf)  # nan is not less than anything
+
+
+def total(values: Any) -> Any:
+    """The sum, in an order that does not depend on the number of threads: torch splits a long vector among them."""
+    whole = len(values) // ROW * ROW
+    return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
+
+
+def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:
+    """Which parts' gradients stand out from rounding.
+
+    A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, or a bias's beside
+    its own weight's, counts as zero: to normalise it would turn noise into a full-size step.
+    """
+    # times the number of its siblings, a part speaks for its whole tensor
+    sizes = duals * parts.speaks_for
+    largest = sizes.max() if parts.totals is None else (parts.totals(duals) / parts.depth_shares).max()
+    active = sizes > parts.noise * largest
+    if parts.mate is not None:
+        active &= sizes > parts.mate_noise * sizes[parts.mate]
+    return active
+
+
+def theorem_2(
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
+) -> tuple[Any, Any, Summary]:
+    """η, what every part's gradient is multiplied by, and the summary.
+
+    >>> from types import SimpleNamespace
+    >>> one = torch.ones(1)
+    >>> layer = SimpleNamespace(depth=1, depth_shares=one, reach=one, speaks_for=one, noise=0, mate=None, totals=None)
+    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
+    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
+    (0.6931, -0.3466)
+    """
+    summary = summarise(norms, parts, xp)
+    eta = learning_rate(summary.G)
+    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+    return eta, xp.where(summary.active, parts.reach / norms, 0) * (eta / -parts.depth), summary
+
+
+def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """The factor that weight decay multiplies a tensor by; λ = 1 keeps it within its target size.
+
+    >>> decayed(torch.tensor([0.1, 20.0]), 1.0)
+    tensor([0.9000, 0.0000])
+    """
+    return xp.clip(1 - moves * decay, min=0)
+
+
+def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
+    """The factor that brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
+
+    >>> held(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
+    tensor([1.0000, 0.9000, 0.9500])
+    """
+    return xp.where(norms > held_at, xp.maximum(held_at / norms, 1 - moves), 1)
