@@ -12,7 +12,7 @@ from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import decayed, held, summarise, total
+from autogd.optim.rule import affordable, decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -118,6 +118,8 @@ class StochasticAGD(AGD):
             keeps = keeps * decayed(moves, decay)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(moving, plan.reach, 0) * (steps / -plan.depth)
+        if decay is not None:
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
         mask = None if plan.on_cpu else active
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
