@@ -21,7 +21,7 @@ class Reminder:
     >>> reminder = Reminder(model)
     >>> reminder.steps = 10
     >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as caught:
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     _ = model.eval()(torch.ones(1, 2)), model(torch.ones(1, 2))
     >>> len(caught)
     1
