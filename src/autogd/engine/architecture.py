@@ -101,7 +101,7 @@ class Architecture:
         parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
         if is_opaque(reading, parameters.values()) and call is not None:
-            reading = read_uncompiled(model, call, parameters) or reading
+            reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
         roles = merged(read_roles(model, overrides, readout=False), reading)
         roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]

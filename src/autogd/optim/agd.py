@@ -83,7 +83,8 @@ class AGD(ReadsArchitecture):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._outside("step()")
+        if self._swapped or self._awaits_train:
+            self._outside("step()")
         self._reminder.steps += 1
         key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
