@@ -15,7 +15,7 @@ from autogd.engine.plan import Plan
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
-from autogd.optim.rule import decayed, theorem_2
+from autogd.optim.rule import affordable, decayed, theorem_2
 
 __all__ = ["AGD"]
 
@@ -108,7 +108,9 @@ class AGD(ReadsArchitecture):
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
-            keeps = decayed(eta * abs(multipliers) * plan.depth_shares / plan.depth, decay)
+            moves = eta * abs(multipliers) * plan.depth_shares / plan.depth
+            keeps = decayed(moves, decay)
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         if isinstance(multipliers, Tensor) and multipliers.dim():
             coefficients = coefficients * multipliers[plan.owner]
         elif isinstance(multipliers, Tensor) or multipliers != 1:

@@ -8,10 +8,11 @@ import torch
 
 from autogd.engine.backend import Average, Backend, Step
 from autogd.geometry.atom import Rule
+from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import decayed, held, summarise, total
+from autogd.optim.rule import affordable, decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -57,6 +58,7 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
+    shares = staticmethod(share_biases)
     _told_of_schedule = False
 
     def __init__(
@@ -105,9 +107,8 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
         size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
-        eta = learning_rate(
-            state.steps.clamp(min=1), size, plan.depth, self._architecture.chain, self.majorisation.learning_rate
-        )
+        bound, chain = self.majorisation.learning_rate, self._architecture.chain
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, chain, bound)
         eta = torch.where(active, eta, 0)
 
         multipliers, decay = self._settings(plan)
@@ -117,6 +118,8 @@ class StochasticAGD(AGD):
             keeps = keeps * decayed(moves, decay)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(moving, plan.reach, 0) * (steps / -plan.depth)
+        if decay is not None:
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
         mask = None if plan.on_cpu else active
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
