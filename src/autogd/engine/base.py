@@ -10,18 +10,26 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, multiplier, named_tensors
+from autogd.engine.groups import (
+    as_groups,
+    check_number,
+    check_parameters,
+    multiplier,
+    named_tensors,
+    refuse_settings,
+)
+from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
+from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.swap import swapped
+from autogd.engine.swap import put, swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import Role, read_roles, roles_from_shape, weight_of
-from autogd.geometry.chain import chain_of
 from autogd.geometry.direction import Geometry, check_geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.sizes import measured_sizes
@@ -69,7 +77,11 @@ class ReadsArchitecture(Optimizer):
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
         gain: float, weight_decay: float, foreach: bool | None, maximize: bool,
+        groups: Mapping[str, Mapping[str, Any]] | None, refused: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        refuse_settings(type(self).__name__, refused)
+        if groups and not isinstance(params, nn.Module):
+            raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
         self._geometry = check_geometry(geometry)
@@ -78,14 +90,14 @@ class ReadsArchitecture(Optimizer):
         self._sizes = sizes
         self._overrides = dict(atoms or {})
         self._averaging = averaging
-        self._atoms: dict[Tensor, Atom] = {}
-        self._names: dict[Tensor, str] = {}
-        self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
-        self._chain = 0.0  # D, how many layers compound
+        self._architecture = Architecture(biases_by_layer=self.momentum > 0)
         self._backends: dict[object, Backend] = {}
         self._ready: Backend | None = None  # the one whose tensors have room in the state
         self._swapped = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._reminder = Reminder()
+        self._kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
+        self._awaits_train = False  # a state was loaded that was saved between the two
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -98,6 +110,13 @@ class ReadsArchitecture(Optimizer):
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
+        if groups:
+            self.param_groups = split_by_name(self.param_groups[0], self._architecture.names, groups)
+            for group in self.param_groups:
+                check_number("gain", group["gain"])
+                check_number("weight_decay", group["weight_decay"], zero_too=True)
+        if averaging and isinstance(params, nn.Module):
+            self._reminder = Reminder(params)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
@@ -105,55 +124,58 @@ class ReadsArchitecture(Optimizer):
         if isinstance(group["params"], Iterator):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
-        check_parameters(named, self._names)
+        check_parameters(named, self._architecture.names)
         multiplier(group)  # raises
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
             self._modules.append(weakref.ref(group["params"]))
             names = dict(group["params"].named_parameters(remove_duplicate=False))
-            roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
-            roles = self._with_shares(roles)
-            self._chain = max(self._chain, chain_of(group["params"], roles))
+            overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
+            roles = self._architecture.add_module(group["params"], overrides)
             group["params"] = list(named.values())
         else:
-            roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
-            self._chain += sum(role.atom.depth_share for role in roles)  # all lone tensors may stand in one chain
+            overrides = {n: self._overrides.pop(n) for n in named if n in self._overrides}
+            roles = self._architecture.add_tensors(named, overrides)
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
         super().add_param_group(group)
-        self._atoms.update({role.parameter: role.atom for role in roles})
-        self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
-        self._names.update({parameter: name for name, parameter in named.items()})
+        self._architecture.names.update({parameter: name for name, parameter in named.items()})
         self._backends.clear()
-
-    def _with_shares(self, roles: list[Role]) -> list[Role]:
-        """The roles with the shares of the depth that this rule gives them."""
-        return roles
 
     @property
     def _state_name(self) -> str:
         """What tells one kind of state from another."""
         return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
 
-    def _new_backend(self, key: object) -> Backend | None:
+    def _new_backend(self, key: tuple[Any, ...] = ()) -> Backend | None:
         """The backend for the tensors that have a gradient now; the rest are left out of G and of L."""
         trained = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
         entries = [(p, group) for p, group in trained if p.numel()]  # an empty tensor has nothing to move
         if not entries:
             return None
-        plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
+        self._settle([p for p, _ in entries])
+        plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._architecture.weights)
         while len(self._backends) >= PLANS_KEPT:
             self._backends.pop(next(iter(self._backends)))
         backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"])
-        self._backends[key] = backend
+        self._backends[self._architecture.version, *key[1:]] = backend  # the version may be a later one now
         return backend
 
+    def _settle(self, parameters: list[Tensor]) -> None:
+        """Have the architecture read before a step, and note what changed; it is saved with the groups."""
+        architecture = self._architecture
+        architecture.settle(parameters)
+        sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
+        for group in self.param_groups:
+            if sizes:
+                group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
+            group["reading"] = architecture.described(group["params"])
+        architecture.changed = []
+
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
-        name, atom = self._names[parameter], self._atoms.get(parameter)
-        if atom is None:
-            raise ValueError(f"{name}: it was frozen and AGD knows no atom for it; name one with AGD(model, atoms=...)")
+        name, atom = self._architecture.names[parameter], self._architecture.atoms[parameter]
         if cast(Tensor, parameter.grad).is_sparse and atom.inner != (1,):
             raise ValueError(
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
@@ -173,9 +195,9 @@ class ReadsArchitecture(Optimizer):
         A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
         rate is relative to the weights as they are.
         """
-        sizes = self._measured()
-        readout = next((p for p in reversed(self._atoms) if self._atoms[p].free and p in sizes), None)
-        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / self._atoms[readout].scale)
+        sizes, atoms = self._measured(), self._architecture.atoms
+        readout = next((p for p in reversed(atoms) if atoms[p].free and p in sizes), None)
+        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / atoms[readout].scale)
 
     def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
         """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""
@@ -204,7 +226,7 @@ class ReadsArchitecture(Optimizer):
             numbers = grad._values() if grad.is_sparse else local(grad)
             if not torch.isfinite(numbers).all():
                 what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
-                raise ValueError(f"{self._names[parameter]}: {what}")
+                raise ValueError(f"{self._architecture.names[parameter]}: {what}")
         raise ValueError(
             "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
             "Scale the loss down"
@@ -215,7 +237,7 @@ class ReadsArchitecture(Optimizer):
         """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
         if self._last is None:
             return None
-        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        names = tuple(self._architecture.names[parameter] for parameter in self._last[0].parameters)
         return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
 
     @contextmanager
@@ -225,18 +247,75 @@ class ReadsArchitecture(Optimizer):
         Without averaging these are the weights themselves. Under FSDP2 pass the Module, so that stale unsharded weights
         are freed.
         """
+        self._reminder.dismiss()
+        if self._kept is not None:  # after eval() they are there already, and stay
+            yield
+            return
         if self._swapped:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
-        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
+        averages = self._averages()
         self._swapped = bool(averages)
         try:
-            with swapped(averages, [module for each in self._modules if (module := each()) is not None]):
+            with swapped(averages, self._live_modules()):
                 yield
         finally:
             self._swapped = False
 
+    def eval(self) -> None:
+        """Put the averaged weights into the model, until `train()`: for loops that are written this way.
+
+        >>> from autogd import StochasticAGD
+        >>> optimiser = StochasticAGD(nn.Linear(2, 1))
+        >>> optimiser.eval()
+        >>> optimiser.train()
+        """
+        self._reminder.dismiss()
+        averages = self._averages()
+        if averages and not self._swapped and not self._awaits_train:
+            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
+            put(averages, self._live_modules())
+            self._swapped = True
+
+    def train(self) -> None:
+        """Put the weights in training back, those of a state that was saved after `eval()` too."""
+        if self._awaits_train:
+            self._awaits_train = False
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+        if self._kept is not None:
+            put(self._kept, self._live_modules())
+            self._kept, self._swapped = None, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
+        if self._kept is None:
+            self._outside("state_dict()")
+            return super().state_dict()
+        saved = super().state_dict()
+        indices = [index for group in saved["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
+            if parameter in self._kept:
+                saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        return saved
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        return {p: state["average"] for p, state in self.state.items() if "average" in state}
+
+    def _live_modules(self) -> list[nn.Module]:
+        return [module for each in self._modules if (module := each()) is not None]
+
+    def _outside(self, what: str) -> None:
+        """Refuse what would mix the averaged weights with the state of those in training."""
+        if self._swapped or self._awaits_train:
+            where, mend = "inside averaged()", "leave the block first"
+            if self._kept is not None or self._awaits_train:
+                where, mend = "after eval()", "call optimiser.train() first"
+            raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state, each number in the precision that it was saved in; another optimiser's is refused."""
+        if self._swapped:
+            self._outside("load_state_dict()")
         last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
         try:
             super().load_state_dict(state_dict)
@@ -252,6 +331,7 @@ class ReadsArchitecture(Optimizer):
             for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor) and value.dtype != parameter.dtype:
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
+        self._awaits_train = any("training" in state for state in self.state.values())
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
@@ -259,9 +339,8 @@ class ReadsArchitecture(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.defaults.pop(
-            "differentiable", None
-        )  # torch puts it there; a group that gets it has a key more than before
+        # torch puts it there; a group that gets it has a key more than before
+        self.defaults.pop("differentiable", None)
         for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
@@ -271,10 +350,15 @@ class ReadsArchitecture(Optimizer):
             self._restore_precision(self._loading)
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
-        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
+        for group in self.param_groups:
+            if "reading" in group:
+                self._architecture.restore(group["params"], group["reading"])
+        # a copy, or one read from a file, holds parameters alone
+        for name, value in (("_modules", []), ("_reminder", Reminder()), ("_kept", None), ("_awaits_train", False)):
+            self.__dict__.setdefault(name, value)
 
 
 _KEPT = (
-    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_averaging", "_chain", "_names",
-    "_weights", "_sizes", "_overrides", "_geometry",
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_architecture", "_averaging", "_sizes",
+    "_overrides", "_geometry",
 )  # fmt: skip

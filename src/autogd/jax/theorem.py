@@ -1,4 +1,4 @@
-"""The arrays of a step as `autogd.optim.rule` wants them: one number a part, in vectors."""
+"""The arrays of a step as vectors with one number per part, for `autogd.optim.rule`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["ArrayParts", "norms_of", "parts_of", "split"]
 
 @dataclass(eq=False)
 class ArrayParts:
-    """What `autogd.optim.rule.Parts` asks for."""
+    """The fields of `autogd.optim.rule.Parts`."""
 
     depth: float
     depth_shares: jax.Array
@@ -41,7 +41,7 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
             continue
         noise = rounding(_torch_dtype(leaf.array), beside_own_weight=True)
         for part in range(counts[i]):
-            # packed biases go with packed weights; beside a kernel of many taps, the first stands for all
+            # packed biases match packed weights; for a kernel of many taps use the first
             mate[offsets[i] + part] = offsets[leaf.mate] + (part if counts[leaf.mate] == counts[i] else 0)
             mate_noise[offsets[i] + part] = noise
 
@@ -54,11 +54,15 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
         depth_shares=jnp.array([atom.depth_share for atom in atoms], dtype),
         reach=per_part([atom.depth_share * atom.scale for atom in atoms]),
         speaks_for=per_part([atom.parts / atom.depth_share for atom in atoms]),
-        noise=per_part([rounding(_torch_dtype(leaf.array)) for leaf in leaves]),
+        noise=per_part([rounding(_torch_dtype(leaf.array)) * _is_lone_bias(leaf) for leaf in leaves]),
         mate=jnp.array(mate) if any(mate_noise) else None,
         mate_noise=jnp.array(mate_noise, dtype),
         totals=lambda values: jax.ops.segment_sum(values, owner, len(leaves)),
     )
+
+
+def _is_lone_bias(leaf: Labelled) -> bool:
+    return leaf.atom.kind == "bias" and leaf.mate is None
 
 
 def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Array:
@@ -69,7 +73,7 @@ def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Arr
 
 
 def split(values: jax.Array, leaves: Sequence[Labelled]) -> list[jax.Array]:
-    """One number a part, as one vector an array."""
+    """One number per part, split into one vector per array."""
     return jnp.split(values, list(accumulate(leaf.atom.parts for leaf in leaves))[:-1])
 
 

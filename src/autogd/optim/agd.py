@@ -42,6 +42,7 @@ class AGD(ReadsArchitecture):
         foreach: False takes the reference backend; None and True the fastest.
         maximize: ascend instead.
         atoms: rules that override the catalogue, by full parameter name.
+        groups: settings by name: `{"encoder.*": {"gain": 0.1}, "*.bias": {"weight_decay": 0}}`.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
@@ -65,11 +66,13 @@ class AGD(ReadsArchitecture):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        **refused: Any,
     ) -> None:
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
         super().__init__(
             params, geometry=geometry, sizes=sizes, atoms=atoms, averaging=averaging, gain=gain,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, groups=groups, refused=refused,
         )  # fmt: skip
 
     @_disable_dynamo  # backends are already fused, and a trace would soon be invalid
@@ -80,9 +83,10 @@ class AGD(ReadsArchitecture):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._swapped:
-            raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
-        key = tuple(
+        if self._swapped or self._awaits_train:
+            self._outside("step()")
+        self._reminder.steps += 1
+        key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip

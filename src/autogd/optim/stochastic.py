@@ -1,5 +1,6 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,6 @@ import torch
 
 from autogd.engine.backend import Average, Backend, Step
 from autogd.geometry.atom import Rule
-from autogd.geometry.catalogue import Role, share_biases
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
@@ -40,6 +40,7 @@ class StochasticAGD(AGD):
         foreach: as for `AGD`.
         maximize: ascend instead.
         atoms: as for `AGD`.
+        groups: as for `AGD`.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -56,6 +57,7 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
+    _told_of_schedule = False
 
     def __init__(
         self,
@@ -69,17 +71,17 @@ class StochasticAGD(AGD):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        **refused: Any,
     ) -> None:
         super().__init__(
             params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups, **refused,
         )  # fmt: skip
-
-    def _with_shares(self, roles: list[Role]) -> list[Role]:
-        return share_biases(roles)
 
     def _take(self, backend: Backend) -> None:
         """Direction and measure, rule, rate, update, average."""
+        self._notice_schedule()
         plan = backend.plan
         grads: list[Any] = [parameter.grad for parameter in plan.parameters]
         if plan.sparse:
@@ -103,8 +105,8 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
         size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
-        bound = self.majorisation.learning_rate
-        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, self._chain, bound)
+        chain, bound = self._architecture.chain, self.majorisation.learning_rate
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, chain, bound)
         eta = torch.where(active, eta, 0)
 
         multipliers, decay = self._settings(plan)
@@ -119,3 +121,19 @@ class StochasticAGD(AGD):
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
         self.param_groups[0]["rate"] = torch.stack(state)
         self._tell(eta, G, plan, duals, moving, multipliers, None if plan.on_cpu else finite)
+
+    def _notice_schedule(self) -> None:
+        """Say once that a schedule multiplies a rate which falls by itself."""
+        if not self._told_of_schedule and any(map(_scheduled, self.param_groups)):
+            self._told_of_schedule = True
+            warnings.warn(
+                "a schedule multiplies η, which falls by itself: leave it out. Hugging Face's Trainer makes one if it "
+                "gets none: pass optimizers=(optimiser, autogd.integrations.rate.DerivedRate(optimiser))",
+                stacklevel=2,
+            )
+
+
+def _scheduled(group: dict[str, Any]) -> bool:
+    """Whether a scheduler has changed the group's multiplier; a tensor is not looked at, which may be on a device."""
+    first = group.get("initial_lr")
+    return isinstance(first, float) and isinstance(group["lr"], float) and group["lr"] != first
