@@ -14,7 +14,7 @@ __all__ = ["StochasticAGD"]
 
 # Momentum is held in half the weight's bytes: a tenth of it is renewed in every step, so what rounding takes is not
 # missed. The average moves by ever smaller shares, and must not round.
-HALF = {torch.float64: torch.float32}
+HALF = {torch.float64: torch.float64}
 
 
 class StochasticAGD(Lending):

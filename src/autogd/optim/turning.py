@@ -19,7 +19,7 @@ from autogd.optim.native_turning import NativeTurning
 from autogd.optim.paths import choose_path
 from autogd.optim.plan import Plan
 from autogd.optim.rate import MOMENTUM
-from autogd.optim.sharded import gathered, is_sharded, local, slice_of
+from autogd.optim.sharded import SpreadTurning, is_sharded, local
 
 __all__ = ["Bundled", "NativeTurning", "Norms", "Turning", "choose_turning"]
 
@@ -69,8 +69,10 @@ class Turning(Protocol):
         ...
 
 
-def choose_turning(grads: list[Tensor], plan: Plan, geometry: Geometry, state: Any) -> Turning:
+def choose_turning(grads: list[Tensor], plan: Plan, geometry: Geometry, state: Any, copies: Any = None) -> Turning:
     """The fast one where it is possible; it holds for all steps of the plan."""
+    if any(is_sharded(parameter) for parameter in plan.parameters) or (copies is not None and geometry == "spectral"):
+        return SpreadTurning(plan, geometry, state, copies)
     otherwise = Bundled(grads, plan, geometry, state)
     # power iterations go on from a vector of their own
     if geometry != "operator" and plain(plan) and (passes := library()) is not None:
@@ -84,9 +86,8 @@ class Bundled:
     def __init__(self, grads: list[Tensor], plan: Plan, geometry: Geometry, state: Any) -> None:
         self.geometry, self.state, self.path = geometry, state, choose_path(grads, plan, None)
         self.holds = any(atom.held_at < float("inf") for atom in plan.atoms)
-        # power iterations go on from a vector that each tensor keeps for itself, and slices are summed by tensor
-        alone = geometry == "operator" or any(is_sharded(parameter) for parameter in plan.parameters)
-        self.bundles = bundles(plan, alone)
+        # power iterations go on from a vector that each tensor keeps for itself
+        self.bundles = bundles(plan, alone=geometry == "operator")
 
     def measure_gradients(self, grads: list[Tensor], plan: Plan) -> Tensor:
         """The norm of every part's gradient, as one vector; no state is needed."""
@@ -140,14 +141,12 @@ class Bundled:
 
     def _direction(self, ahead: Tensor, parameters: list[Tensor], atom: Atom, size: Tensor) -> Tensor:
         """What is here of the directions of stacked tensors: every part at operator norm `size`."""
-        first, place = parameters[0], slice_of(parameters[0])
-        state = self.state[first]
-        full = ahead if place is None else gathered(ahead[0], first).unsqueeze(0)
-        turned, vector = unit_direction(full, atom, self.geometry, state.get("vector"), overwrite=True)
+        state = self.state[parameters[0]]
+        turned, vector = unit_direction(ahead, atom, self.geometry, state.get("vector"), overwrite=True)
         if vector is not None:
             state["vector"] = vector
         atom.cut(turned).mul_(atom.spread(size))
-        return turned if place is None else turned.narrow(place.dim + 1, place.offset, place.count)
+        return turned
 
     def _held(self, bundle: Bundle, plan: Plan, *names: str) -> list[list[Tensor]]:
         """What is here of a bundle's states, by name."""

@@ -1,0 +1,1 @@
+"""How a step is carried out on tensors: machinery only."""
