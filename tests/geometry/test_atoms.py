@@ -13,7 +13,7 @@ from autogd import AGD, atoms, explain, initialise_, register_atom
 from autogd.geometry.norms import frobenius
 from autogd.geometry.others import experts, lora_in, lora_out
 from autogd.geometry.roles import read_roles
-from autogd.geometry.shards import Slice
+from autogd.engine.shards import Piece
 
 sizes = st.integers(1, 5)
 

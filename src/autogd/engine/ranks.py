@@ -19,7 +19,7 @@ from torch import Tensor
 
 from autogd.engine.shards import is_sharded, local
 
-__all__ = ["Peers", "find_peers", "group_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy"]
+__all__ = ["ALONE", "Peers", "find_peers", "group_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy"]
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
 _made: dict[tuple[Any, tuple[int, ...]], Any] = {}
@@ -54,9 +54,11 @@ class Peers:
         return values
 
 
-def find_peers(
-    process_group: Any, named: Mapping[str, Tensor], owner: str, chain: float = 0.0
-) -> Peers:
+ALONE = Peers()
+"""A rank that has all of the model."""
+
+
+def find_peers(process_group: Any, named: Mapping[str, Tensor], owner: str, chain: float = 0.0) -> Peers:
     """Compare the parameters over the ranks, once, before the first step.
 
     Args:

@@ -16,7 +16,19 @@ from torch import Tensor
 from autogd.geometry.atoms import Atom
 from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Box", "Piece", "Rows", "Split", "cut_rows", "is_sharded", "local", "piece_at", "piece_of", "splits_of"]
+__all__ = [
+    "Box",
+    "Piece",
+    "Rows",
+    "Split",
+    "aligned",
+    "cut_rows",
+    "is_sharded",
+    "local",
+    "piece_at",
+    "piece_of",
+    "splits_of",
+]
 
 Rows = tuple[range, ...]
 """Global row numbers along one dimension, in the order in which a rank holds them."""
@@ -208,6 +220,13 @@ def local(tensor: Any) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
+def aligned(grad: Any, parameter: Any) -> Tensor:
+    """A gradient, cut as its parameter is: some layers leave it as a sum that is still to be taken."""
+    if not is_sharded(grad) or grad.placements == parameter.placements:
+        return grad
+    return grad.redistribute(placements=parameter.placements)
+
+
 def splits_of(tensor: Any) -> list[Split]:
     """Which mesh axes cut a DTensor, in the mesh's order."""
     found = []
@@ -215,7 +234,9 @@ def splits_of(tensor: Any) -> list[Split]:
         if placement.is_replicate():
             continue
         if placement.is_partial():
-            raise ValueError(f"a tensor has the placements {tensor.placements}; a parameter's must be Shard or Replicate")
+            raise ValueError(
+                f"a tensor has the placements {tensor.placements}; a parameter's must be Shard or Replicate"
+            )
         dim = placement.dim % tensor.dim()
         found.append(Split(axis, dim, tensor.device_mesh.size(axis), int(getattr(placement, "split_factor", 1))))
     return found

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd.engine.ranks import Peers, find_peers, refuse_flat, refuse_zero_redundancy
 from autogd.geometry.atoms import Atom, Rule
 from autogd.geometry.chain import chain_of
 from autogd.geometry.directions import check_geometry
@@ -17,7 +18,7 @@ from autogd.geometry.sizes import measured_sizes
 from autogd.optim.groups import as_groups, check_number, check_parameters, named_tensors
 from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
 from autogd.optim.paths import Path, choose_path
-from autogd.optim.plan import Plan, Solution, make_plan, solve
+from autogd.optim.plan import Plan, Solution, Summary, idle, make_plan, solve
 from autogd.optim.telemetry import LastStep
 from autogd.optim.turned import Turned
 
@@ -46,6 +47,8 @@ class AGD(Optimizer):
         foreach: False takes the readable path; None and True a fast one, where all tensors share a device.
         maximize: ascend instead.
         atoms: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+        process_group: a group, or a mesh, whose ranks hold parts of one model as plain tensors (pipeline stages,
+            experts); False if every rank trains a model of its own. DDP, FSDP2 and DTensors need none.
 
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
     >>> optimiser = AGD(model)
@@ -67,7 +70,9 @@ class AGD(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
+        process_group: Any = None,
     ) -> None:
+        refuse_zero_redundancy(type(self).__name__)
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
         self._geometry = check_geometry(geometry)
@@ -81,6 +86,8 @@ class AGD(Optimizer):
         self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight that it belongs to
         self._chain = 0.0  # how many layers compound, D
         self._plans: dict[object, Plan] = {}
+        self._process_group = process_group
+        self._peers: Peers | None = None  # found in the first step
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -97,6 +104,7 @@ class AGD(Optimizer):
         if isinstance(group["params"], Iterator):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
+        refuse_flat(named, type(self).__name__)
         check_parameters(named, self._names)
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
@@ -116,6 +124,7 @@ class AGD(Optimizer):
         self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
         self._names.update({parameter: name for name, parameter in named.items()})
         self._plans.clear()
+        self._peers = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -124,23 +133,41 @@ class AGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        plan = self._plan()
+        plan, peers = self._plan(), self._find_peers()
         if plan is not None:
-            self._update(plan)
+            self._update(plan, peers)
+        elif peers.group is not None:
+            self._sit_out(peers)
         return loss
 
-    def _update(self, plan: Plan) -> None:
+    def _find_peers(self) -> Peers:
+        if self._peers is None:
+            named = {name: parameter for parameter, name in self._names.items()}
+            self._peers = find_peers(self._process_group, named, type(self).__name__, self._chain)
+        return self._peers
+
+    def _sit_out(self, peers: Peers, more: int = 0) -> Summary:
+        """A step for which this rank alone has no gradient."""
+        first = self.param_groups[0]["params"][0]
+        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        like = torch.zeros((), device=first.device, dtype=torch.float64 if wide else torch.float32)
+        summary = idle(like, peers, more)
+        self.gradient_summary = summary.gradient_summary
+        self.learning_rate = self.majorisation.learning_rate(self.gradient_summary)
+        return summary
+
+    def _update(self, plan: Plan, peers: Peers) -> None:
         """Measure, solve, apply."""
         grads = plan.gradients()
         norms = self._path(grads, plan).measure(grads, plan)
-        solution = solve(norms, plan, self.majorisation.learning_rate)
+        solution = solve(norms, plan, self.majorisation.learning_rate, peers)
         if plan.looks:
             self._refuse_non_finite(solution.finite, plan, grads)
         multipliers = plan.per_tensor(lambda g: g["lr"] * g["gain"] * (-1 if g["maximize"] else 1))
         keep = None  # of every tensor, what weight decay leaves
         if any(group["weight_decay"] for group in plan.groups):
             decay = plan.per_tensor(lambda group: group["lr"] * group["gain"] * group["weight_decay"])
-            keep = (1 - solution.learning_rate / plan.depth * plan.weights * decay).clamp(min=0)
+            keep = (1 - solution.learning_rate / solution.depth * plan.weights * decay).clamp(min=0)
         self._move(grads, solution, solution.coefficients * plan.per_part(multipliers), keep, plan)
 
         self.learning_rate, self.gradient_summary = solution.learning_rate, solution.gradient_summary
@@ -166,7 +193,7 @@ class AGD(Optimizer):
     def _choose_path(self, grads: list[Tensor], plan: Plan) -> Path:
         if self._geometry == "frobenius":
             return choose_path(grads, plan, self.defaults["foreach"])
-        return Turned(self._geometry, self.state)
+        return Turned(self._geometry, self.state, self._find_peers().copies)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -245,6 +272,8 @@ class AGD(Optimizer):
                 group.setdefault(name, value)
             if self._sizes == "measured" and "sizes" not in group:
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
+        self.__dict__.setdefault("_process_group", None)  # groups of processes cannot be saved
+        self.__dict__.setdefault("_peers", None)
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._plans = {}
         self._last = None

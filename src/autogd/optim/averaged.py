@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autogd.engine.ranks import Peers
 from autogd.geometry.norms import accumulation_dtype
 from autogd.optim.lending import Lending
 from autogd.optim.majorisation import Majorisation
@@ -43,6 +44,7 @@ class AveragedAGD(Lending):
         foreach: False takes the readable path.
         maximize: ascend instead.
         atoms: for parameters that are to be read otherwise.
+        process_group: as for `AGD`.
 
     >>> from torch import nn
     >>> model = nn.Linear(4, 1)
@@ -66,6 +68,7 @@ class AveragedAGD(Lending):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Any = None,
+        process_group: Any = None,
     ) -> None:
         super().__init__(
             params,
@@ -76,11 +79,12 @@ class AveragedAGD(Lending):
             foreach=foreach,
             maximize=maximize,
             atoms=atoms,
+            process_group=process_group,
         )
 
-    def _update(self, plan: Plan) -> None:
+    def _update(self, plan: Plan, peers: Peers) -> None:
         self._refuse_while_lent()
-        super()._update(plan)
+        super()._update(plan, peers)
 
     def _move(
         self, grads: list[Tensor], solution: Solution, coefficients: Tensor, keep: Tensor | None, plan: Plan

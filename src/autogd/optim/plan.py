@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from autogd.engine.ranks import ALONE, Peers
+from autogd.engine.shards import aligned, is_sharded
 from autogd.geometry.atoms import Atom
 
-__all__ = ["Plan", "Solution", "audible", "make_plan", "rounding", "solve"]
+__all__ = ["Plan", "Solution", "Summary", "audible", "idle", "make_plan", "rounding", "solve", "summarise"]
 
 
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
@@ -40,6 +42,7 @@ class Plan:
     sizes: list[int]  # parts of each tensor
     whole: int  # how many tensors have one part
     one_device: bool
+    cut: bool  # whether any is a DTensor
     sparse: bool  # whether any gradient is; those of another layout have another plan
     weights: Tensor  # of each tensor: its share of the depth, where a layer has 1
     held_at: Tensor  # of each tensor: the norm that a hidden matrix is held at; infinite where it is free
@@ -62,6 +65,8 @@ class Plan:
     def gradients(self) -> list[Tensor]:
         """Of all tensors, as they are now."""
         grads: list[Any] = [parameter.grad for parameter in self.parameters]
+        if self.cut:
+            grads = [aligned(grad, parameter) for grad, parameter in zip(grads, self.parameters, strict=True)]
         return [grad.coalesce() if grad.is_sparse else grad for grad in grads] if self.sparse else grads
 
     def per_tensor(self, setting: Callable[[dict[str, Any]], Any]) -> Tensor:
@@ -80,6 +85,16 @@ class Plan:
     def per_owner(self, values: Tensor) -> Tensor:
         """One number a part, added up for every tensor."""
         return values.new_zeros(len(self.sizes)).index_add_(0, self.owner, values)
+
+    def shares(self, peers: Peers) -> tuple[Tensor, Tensor]:
+        """Of each part, one over the number of ranks that hold it; and what the plan adds to the depth."""
+        if "shares" not in self.kept:
+            each = [peers.shares.get(parameter, 1.0) for parameter in self.parameters]
+            depth = sum(share * atom.depth for share, atom in zip(each, self.atoms, strict=True))
+            parts = torch.tensor(each, dtype=self.reach.dtype, device=self.reach.device)[self.owner]
+            self.kept["shares"] = parts, torch.tensor(depth, dtype=self.reach.dtype, device=self.reach.device)
+        shares: tuple[Tensor, Tensor] = self.kept["shares"]
+        return shares
 
     def per_part(self, values: Tensor) -> Tensor:
         """One number a tensor, or one for all, as one number a part."""
@@ -101,6 +116,7 @@ class Solution:
     duals: Tensor  # of each part: scale · weight · ‖∇‖
     heard: Tensor  # of each part: whether it counts, and moves
     finite: Tensor
+    depth: float | Tensor  # L
 
 
 def make_plan(
@@ -154,6 +170,7 @@ def make_plan(
         sizes=sizes,
         whole=sum(size == 1 for size in sizes),
         one_device=all(p.device == device for p in parameters),
+        cut=any(is_sharded(p) for p in parameters),
         sparse=any(p.grad is not None and p.grad.is_sparse for p in parameters),
         weights=torch.tensor([atom.weight for atom in atoms], dtype=dtype, device=device),
         held_at=torch.tensor([atom.held_at for atom in atoms], dtype=dtype, device=device),
@@ -167,7 +184,46 @@ def make_plan(
     )
 
 
-def audible(duals: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+class Summary(NamedTuple):
+    """What all ranks agree on before a step."""
+
+    gradient_summary: Tensor  # G
+    depth: float | Tensor  # L
+    heard: Tensor  # of each part: whether it counts, and moves
+    finite: Tensor
+    more: tuple[Tensor, ...]  # sums of whatever else was to be summed
+
+
+def summarise(duals: Tensor, plan: Plan, peers: Peers = ALONE, *more: Tensor) -> Summary:
+    """G, L and the noise floor, over the ranks that hold parts of the model.
+
+    Args:
+        duals: of each part, its dual norm.
+        plan: whose parts they are.
+        peers: those ranks.
+        more: other numbers of each part, to be summed likewise.
+    """
+    heard, finite = audible(duals, plan, peers)
+    # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
+    if peers.group is None:
+        G = torch.where(heard, duals, 0).sum() / plan.depth
+        return Summary(G, plan.depth, heard, finite, tuple(each.sum() for each in more))
+    shares, depth = plan.shares(peers)
+    each = [torch.where(heard, duals, 0), duals, *more]
+    sums = peers.sum(torch.stack([depth, *((shares * one).sum() for one in each)]))
+    L = sums[0].clamp(min=torch.finfo(sums.dtype).tiny)
+    return Summary(sums[1] / L, L, heard, sums[2] < torch.inf, tuple(sums[3:]))
+
+
+def idle(like: Tensor, peers: Peers, more: int = 0) -> Summary:
+    """Take part in the sums of a step for which this rank has no gradient."""
+    peers.max(like.new_zeros(()))
+    L, G, duals, *rest = peers.sum(like.new_zeros(3 + more)).unbind()
+    L = L.clamp(min=torch.finfo(L.dtype).tiny)
+    return Summary(G / L, L, like.new_zeros(0, dtype=torch.bool), duals < torch.inf, tuple(rest))
+
+
+def audible(duals: Tensor, plan: Plan, peers: Peers = ALONE) -> tuple[Tensor, Tensor]:
     """Which parts' gradients stand out from rounding, and whether all are finite.
 
     A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, counts as zero: to
@@ -180,19 +236,17 @@ def audible(duals: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     else:
         totals = duals.new_zeros(len(plan.sizes)).index_add_(0, plan.owner, duals)
         loudest = (totals / plan.weights).max()
-    loud = loudness > plan.noise * loudest
+    loud = loudness > plan.noise * peers.max(loudest)
     if plan.mated:
         loud &= loudness > plan.mate_noise * loudness[plan.mate]
     return loud, duals.sum() < torch.inf  # nan is not less than anything
 
 
-def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor]) -> Solution:
+def solve(norms: Tensor, plan: Plan, learning_rate: Callable[[Tensor], Tensor], peers: Peers = ALONE) -> Solution:
     """Theorem 2 from the norm of every part's gradient."""
     duals = plan.reach * norms
-    heard, finite = audible(duals, plan)
-    # G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F
-    G = torch.where(heard, duals, 0).sum() / plan.depth
+    G, L, heard, finite, _ = summarise(duals, plan, peers)
     eta = learning_rate(G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    coefficients = torch.where(heard, plan.reach / norms, 0) * (eta / -plan.depth)
-    return Solution(eta, G, coefficients, duals, heard, finite)
+    coefficients = torch.where(heard, plan.reach / norms, 0) * (eta / -L)
+    return Solution(eta, G, coefficients, duals, heard, finite, L)

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autogd.engine.ranks import Peers
 from autogd.optim.lending import Lending
-from autogd.optim.plan import Plan, audible
+from autogd.optim.plan import Plan, Summary, audible, summarise
 from autogd.optim.rate import RateState, averaging_share, counted, learning_rate, momentum_size
 from autogd.optim.turning import Turning, choose_turning
 
@@ -38,6 +39,7 @@ class StochasticAGD(Lending):
         weight_decay: as for `AGD`.
         maximize: ascend instead.
         atoms: as for `AGD`.
+        process_group: as for `AGD`.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -63,6 +65,7 @@ class StochasticAGD(Lending):
         weight_decay: float = 0.0,
         maximize: bool = False,
         atoms: Any = None,
+        process_group: Any = None,
     ) -> None:
         super().__init__(
             params,
@@ -72,51 +75,70 @@ class StochasticAGD(Lending):
             weight_decay=weight_decay,
             maximize=maximize,
             atoms=atoms,
+            process_group=process_group,
         )
 
-    def _update(self, plan: Plan) -> None:
+    def _update(self, plan: Plan, peers: Peers) -> None:
         """Measure, take the rate from the law, update."""
         self._refuse_while_lent()
         grads = _dense(plan)
         backend = self._turning(grads, plan)
         looks, ready = plan.looks, self._is_ready(plan)
-        if looks and not ready:  # for gradients that are refused no state is made
+        if looks and not ready and peers.group is None:  # for gradients that are refused no state is made
             self._refuse_non_finite(audible(plan.reach * backend.measure_gradients(grads, plan), plan)[1], plan, grads)
         before = self._rate_state(plan)
         norms = backend.measure(grads, plan)
         duals = plan.reach * norms.gradients
-        heard, finite = audible(duals, plan)
-        if looks and ready:
+        G, L, heard, finite, (momenta,) = summarise(duals, plan, peers, plan.reach * norms.momenta)
+        if looks and (ready or peers.group is not None):
             self._refuse_non_finite(finite, plan, grads)
-        G = torch.where(heard, duals, 0).sum() / plan.depth
         self.gradient_summary = G
         if looks and not G > 0:
             return  # a batch without a gradient is no step
         active = finite & (G > 0)
-        state, factor = counted(before, G, active)
-        size = momentum_size((plan.reach * norms.momenta).sum() / plan.depth, before.steps)
-        eta = torch.where(active, learning_rate(state.steps.clamp(min=1), size, plan.depth, self._chain), 0)
+        state, factor, eta = self._take_rate(before, G, L, active, momenta, peers)
 
         multipliers = plan.per_tensor(lambda group: group["lr"] * group["gain"]).to(plan.reach.device)
         steps = (eta * multipliers).expand(len(grads))
-        moves = steps * plan.weights / plan.depth  # of every tensor, in units of its size
+        moves = steps * plan.weights / L  # of every tensor, in units of its size
         decay = plan.per_tensor(lambda group: group["weight_decay"]).to(plan.reach.device)
         # a hidden matrix above its size comes back to it, by no more than its step
         held = torch.where(norms.weights > plan.held_at, (plan.held_at / norms.weights).clamp(min=1 - moves), 1)
         keeps = held * (1 - moves * decay).clamp(min=0)
-        sizes = torch.where(heard, plan.reach / plan.depth, 0)
+        sizes = torch.where(heard, plan.reach / L, 0)
         backend.update(grads, sizes, factor, steps, keeps, averaging_share(state.steps), plan)
-        # the rate's scalars go with the groups, where torch keeps a number's type as it is
-        self.param_groups[0]["rate"] = torch.stack(state)
-        self.learning_rate = eta
         self._last = (plan, duals, heard, multipliers)
         if not looks:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
+    def _sit_out(self, peers: Peers, more: int = 1) -> Summary:
+        """A step for which this rank alone has no gradient: it counts it all the same."""
+        summary = super()._sit_out(peers, more)
+        G, L, _, finite, (momenta,) = summary
+        saved = self.param_groups[0].get("rate")
+        before = RateState(*(torch.zeros(2) if saved is None else saved).to(G).unbind())
+        self._take_rate(before, G, L, finite & (G > 0), momenta, peers)
+        return summary
+
+    def _take_rate(
+        self, before: RateState, G: Tensor, L: float | Tensor, active: Tensor, momenta: Tensor, peers: Peers
+    ) -> tuple[RateState, Tensor, Tensor]:
+        """The rate's scalars after a batch, what its gradient is multiplied by, and η."""
+        state, factor = counted(before, G, active)
+        size = momentum_size(momenta / L, before.steps)
+        chain = self._chain if peers.chain is None else peers.chain
+        eta = torch.where(active, learning_rate(state.steps.clamp(min=1), size, L, chain), 0)
+        # the rate's scalars go with the groups, where torch keeps a number's type as it is
+        self.param_groups[0]["rate"] = torch.stack(state)
+        self.learning_rate = eta
+        return state, factor, eta
+
     def _turning(self, grads: list[Tensor], plan: Plan) -> Turning:
         turning: Turning | None = plan.kept.get("turning")
         if turning is None or turning.state is not self.state:
-            turning = plan.kept["turning"] = choose_turning(grads, plan, self._geometry, self.state)
+            turning = plan.kept["turning"] = choose_turning(
+                grads, plan, self._geometry, self.state, self._find_peers().copies
+            )
         return turning
 
     def _is_ready(self, plan: Plan) -> bool:

@@ -56,7 +56,9 @@ class Turned:
         spread.directions(prepare, found.__setitem__)
         self.turned = [found[number] for number in range(len(grads))]
         slopes = [
-            spread.slopes(number, turned, local(grads[number]).to_dense() if grads[number].is_sparse else local(grads[number]))
+            spread.slopes(
+                number, turned, local(grads[number]).to_dense() if grads[number].is_sparse else local(grads[number])
+            )
             for number, turned in enumerate(self.turned)
         ]
         self.slopes = spread.reduce(torch.cat([slope.to(plan.reach) for slope in slopes]))
