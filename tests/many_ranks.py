@@ -32,6 +32,11 @@ def run(world: int, module: str, cases: list[str], given: object = None) -> dict
     return {case: [f"rank {rank}: {wrong[case]}" for rank, wrong in enumerate(found) if wrong[case]] for case in cases}
 
 
+def told(wrong: dict[str, list[str]]) -> str:
+    """The same for people."""
+    return "\n".join(f"{case}, {line}" for case, lines in wrong.items() for line in lines)
+
+
 def _rank(rank: int, world: int, module: str, cases: list[str], folder: str) -> None:
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -47,7 +52,7 @@ def _rank(rank: int, world: int, module: str, cases: list[str], folder: str) -> 
                 torch.manual_seed(0)
                 getattr(functions, case)(rank, world, given)
             wrong[case] = ""
-        except Exception:
+        except BaseException:  # pytest's failures are none of Exception's
             wrong[case] = traceback.format_exc()[-1500:]
         finally:
             dist.destroy_process_group()

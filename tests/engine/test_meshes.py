@@ -20,4 +20,4 @@ def alone():
 def test_steps_of_many_ranks_are_those_of_one(world, alone):
     found = many_ranks.run(world, "rank_cases", CASES[world], alone)
     wrong = {case: lines for case, lines in found.items() if lines}
-    assert not wrong, "\n".join(f"{case}: {line}" for case, lines in wrong.items() for line in lines)
+    assert not wrong, many_ranks.told(wrong)
