@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=30)
 
 
 def run(world: int, module: str, cases: list[str], given: object = None) -> dict[str, list[str]]:
@@ -53,7 +53,7 @@ def _rank(rank: int, world: int, module: str, cases: list[str], folder: str) -> 
                 getattr(functions, case)(rank, world, given)
             wrong[case] = ""
         except BaseException:  # pytest's failures are none of Exception's
-            wrong[case] = traceback.format_exc()[-1500:]
+            wrong[case] = traceback.format_exc()[-700:]
         finally:
             dist.destroy_process_group()
     (Path(folder) / f"{rank}").write_text(json.dumps(wrong))

@@ -62,7 +62,7 @@ def test_rows_are_cut_as_torch_cuts_them(n, ways, factor):
 
     placement = Shard(0) if factor == 1 else _StridedShard(0, split_factor=factor)
     expected, _ = placement._split_tensor(torch.arange(n), ways, with_padding=False)
-    found = cut_rows((range(n),) if n else (), ways, factor)
+    found = [cut_rows((range(n),) if n else (), ways, which, factor) for which in range(ways)]
     assert [[row for run in rows for row in run] for rows in found] == [chunk.tolist() for chunk in expected]
 
 

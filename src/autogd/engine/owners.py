@@ -8,8 +8,9 @@ equal shapes go round, and a shape that occurs once goes where there is room. No
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
 
 from autogd.engine.shards import Piece, Split, piece_at
 from autogd.geometry.atoms import Atom
@@ -39,16 +40,19 @@ class Layout:
 
     def piece(self, rank: int) -> Piece:
         """What a rank of the group holds."""
-        axes = {split.axis for split in self.splits}
-        return _piece(self.shape, self.splits, tuple(c if i in axes else 0 for i, c in self._place(rank)))
+        place = self.coordinates[rank]
+        return _piece(self.shape, self.splits, tuple(0 if i in self._uncut else c for i, c in enumerate(place)))
 
     def same_copy(self, one: int, other: int) -> bool:
         """Whether two ranks hold pieces of the same copy of the tensor; HSDP and DDP have several copies."""
-        axes = {split.axis for split in self.splits}
-        return all(c == d for (i, c), (_, d) in zip(self._place(one), self._place(other), strict=True) if i not in axes)
+        here, there = self.coordinates[one], self.coordinates[other]
+        return all(here[axis] == there[axis] for axis in self._uncut)
 
-    def _place(self, rank: int) -> list[tuple[int, int]]:
-        return list(enumerate(self.coordinates[rank]))
+    @cached_property
+    def _uncut(self) -> tuple[int, ...]:
+        """The mesh axes along which there are copies."""
+        cut = {split.axis for split in self.splits}
+        return tuple(axis for axis in range(len(self.coordinates[0])) if axis not in cut)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -98,9 +102,9 @@ class Traffic:
     sent: int = 0
     received: int = 0
     owned: int = 0
-    peers: set[int] = field(default_factory=set)
 
 
+@lru_cache(maxsize=4096)
 def flops(atom: Atom) -> int:
     """Side² × length, summed over the matrices of an atom; 0 if its parts are vectors.
 
@@ -158,9 +162,10 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
     >>> assign([(i, shape, matrix(torch.zeros(shape))) for i, shape in enumerate(shapes)], ranks=2).owners
     (0, 1, 0)
     """
-    cut = [blocks_of(number, shape, atom, ranks) for number, shape, atom in tensors]
-    # equal shapes stand together, so that they go round the ranks, and one round has work for all of them
-    cut.sort(key=lambda blocks: (-max(block.flops for block in blocks), blocks[0].shape, blocks[0].tensor))
+    # equal tensors stand together, so that they go round the ranks, and one round has work for all of them
+    each = [(tuple(shape), atom, blocks_of(number, shape, atom, ranks)) for number, shape, atom in tensors]
+    each.sort(key=lambda e: (-max(block.flops for block in e[2]), e[0], e[1].shape, e[1].rows, e[2][0].tensor))
+    cut = [blocks for _, _, blocks in each]
     blocks = [block for some in cut for block in some]
     waiting = [(0, rank) for rank in range(ranks)]
     owners = []
@@ -197,18 +202,21 @@ def traffic(ownership: Ownership, layouts: dict[int, Layout]) -> list[Traffic]:
     [(8, 8), (8, 8)]
     """
     found = [Traffic() for _ in range(ownership.ranks)]
+    known: dict[Any, list[tuple[int, int]]] = {}  # equal layouts and rows have equal numbers
     for block, owner in zip(ownership.blocks, ownership.owners, strict=True):
         layout = layouts[block.tensor]
         found[owner].owned += block.numel
-        for rank in range(ownership.ranks):
+        key = layout.shape, layout.splits, id(layout.coordinates), block.first, block.count
+        if key not in known:
+            held = [layout.piece(rank).numbers(block.first, block.count) for rank in range(ownership.ranks)]
+            known[key] = [(rank, numbers) for rank, numbers in enumerate(held) if numbers]
+        owners = found[owner]
+        for rank, numbers in known[key]:
             if rank == owner:
                 continue
-            numbers = sum(math.prod(box.size) for box in layout.piece(rank).boxes(block.first, block.count))
-            if not numbers:
-                continue
             there = layout.same_copy(rank, owner)  # the owner's own copy supplies it; directions go to all copies
-            for one, other in ((rank, owner), (owner, rank)):
-                found[one].sent += numbers * (there if one == rank else 1)
-                found[one].received += numbers * (there if one == owner else 1)
-                found[one].peers.add(other)
+            found[rank].sent += numbers * there
+            owners.received += numbers * there
+            owners.sent += numbers
+            found[rank].received += numbers
     return found

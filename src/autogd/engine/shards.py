@@ -83,6 +83,11 @@ class Piece:
         return tuple(sum(map(len, rows)) for rows in self.rows)
 
     @property
+    def numel(self) -> int:
+        """How many numbers are here."""
+        return math.prod(self.size)
+
+    @property
     def whole(self) -> bool:
         """Whether all of the tensor is here, in order."""
         return all(_is_all(rows, n) for rows, n in zip(self.rows, self.shape, strict=True))
@@ -108,6 +113,10 @@ class Piece:
         for chosen in product(*each):
             start, here, size = zip(*chosen, strict=True) if chosen else ((), (), ())
             yield Box(start, here, size)
+
+    def numbers(self, first: int, count: int) -> int:
+        """How many numbers of these rows of the first dimension are here."""
+        return sum(math.prod(box.size) for box in self.boxes(first, count))
 
     def cuts_parts(self, atom: Atom) -> bool:
         """Whether some part of the atom lies here only partly."""
@@ -261,28 +270,28 @@ def piece_at(shape: Sequence[int], splits: Sequence[Split], coordinate: Sequence
     """
     rows: list[Rows] = [(range(n),) if n else () for n in shape]
     for split in splits:
-        rows[split.dim] = cut_rows(rows[split.dim], split.ways, split.factor)[coordinate[split.axis]]
+        rows[split.dim] = cut_rows(rows[split.dim], split.ways, coordinate[split.axis], split.factor)
     return Piece(tuple(shape), tuple(rows))
 
 
-def cut_rows(rows: Rows, ways: int, factor: int = 1) -> list[Rows]:
-    """Rows cut as `Shard` cuts them (`torch.chunk`); with a factor above 1, as `_StridedShard` does.
+def cut_rows(rows: Rows, ways: int, which: int, factor: int = 1) -> Rows:
+    """One cut of rows as `Shard` cuts them (`torch.chunk`); with a factor above 1, as `_StridedShard` does.
 
-    >>> cut_rows((range(9),), 4)
+    >>> [cut_rows((range(9),), 4, i) for i in range(4)]
     [(range(0, 3),), (range(3, 6),), (range(6, 9),), ()]
-    >>> cut_rows((range(8),), 2, factor=2)
+    >>> [cut_rows((range(8),), 2, i, factor=2) for i in range(2)]
     [(range(0, 2), range(4, 6)), (range(2, 4), range(6, 8))]
     """
     if factor == 1:
-        return _chunks(rows, ways)
-    each = [_chunks(chunk, ways) for chunk in _chunks(rows, factor)]
-    return [_joined(run for chunks in each for run in chunks[i]) for i in range(ways)]
+        return _chunk(rows, ways, which)
+    each = [_chunk(_chunk(rows, factor, i), ways, which) for i in range(factor)]
+    return _joined(run for chunk in each for run in chunk)
 
 
-def _chunks(rows: Rows, ways: int) -> list[Rows]:
+def _chunk(rows: Rows, ways: int, which: int) -> Rows:
     total = sum(map(len, rows))
     most = max(1, -(-total // ways))
-    return [_between(rows, min(i * most, total), min((i + 1) * most, total)) for i in range(ways)]
+    return _between(rows, min(which * most, total), min((which + 1) * most, total))
 
 
 def _between(rows: Rows, start: int, stop: int) -> Rows:
