@@ -22,6 +22,7 @@ from autogd.engine.shards import is_sharded, local
 __all__ = ["ALONE", "Peers", "find_peers", "group_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy"]
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
+CHUNK = 1 << 22  # numbers of a tensor that are looked at together
 _made: dict[tuple[Any, tuple[int, ...]], Any] = {}
 
 
@@ -34,12 +35,14 @@ class Peers:
         copies: the group whose ranks all hold the same plain tensors; None if there is none.
         shares: of tensors that several ranks of `group` hold, one over how many do; 1 for the rest.
         chain: D, the longest run of layers that compound, over the group.
+        settled: False if all gradients were zero, as when torch makes room for a state: look again in the next step.
     """
 
     group: Any = None
     copies: Any = None
     shares: Mapping[Tensor, float] = field(default_factory=dict)
     chain: float | None = None
+    settled: bool = True
 
     def max(self, value: Tensor) -> Tensor:
         """The largest over the group."""
@@ -99,17 +102,19 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
     plain = {name: p for name, p in named.items() if not is_sharded(p)}
     if not plain:
         return Peers()
-    prints = torch.stack([_fingerprint(p) for p in plain.values()]).to(device)
+    moving = torch.tensor([[0.0, 0.0, _moving(named)]], dtype=torch.float64)
+    prints = torch.cat([*(_fingerprint(p).cpu() for p in plain.values()), moving]).to(device)
     extremes = torch.stack([prints, -prints])
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
-    high, low = extremes[0], -extremes[1]
+    settled = bool(extremes[0, -1, 2])
+    high, low = extremes[0, :-1], -extremes[1, :-1]
     apart = (high - low) > SAME * torch.maximum(high.abs(), low.abs())
     apart[:, :2] = high[:, :2] != low[:, :2]
     weights, gradients = apart[:, :2].any(1).tolist(), apart[:, 2].tolist()
     names = list(plain)
     differ = [name for name, w, g in zip(names, weights, gradients, strict=True) if w or g]
     if not differ:
-        return Peers(copies=group)
+        return Peers(copies=group, settled=settled)
     if not any(weights) and len(differ) == sum(p.grad is not None for p in plain.values()):
         raise ValueError(
             f"{differ[0]}: its weights are the same on all ranks, its gradient is not, and so for all other tensors; the "
@@ -133,18 +138,19 @@ def _count(named: Mapping[str, Tensor], group: Any, chain: float) -> Peers:
     """How many ranks of the group hold each tensor; and D, of stages one after the other."""
     mine = [(_key(name, p), float(_gradient_norm(p))) for name, p in named.items()]
     every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, (chain, mine), group=group)
+    dist.all_gather_object(every, (chain, mine, _moving(named)), group=group)
     shares = {}
     held: dict[int, list[float]] = {}
-    for _, tensors in every:
+    for _, tensors, _ in every:
         for key, norm in tensors:
             held.setdefault(key, []).append(norm)
     for (key, norm), parameter in zip(mine, named.values(), strict=True):
         shares[parameter] = 1 / sum(_close(norm, other) for other in held[key])
     first = {key for key, _ in every[0][1]}
-    staged = all(first.isdisjoint(key for key, _ in tensors) for _, tensors in every[1:])
-    chains = [each for each, _ in every]
-    return Peers(group, shares=shares, chain=sum(chains) if staged else max(chains))
+    staged = all(first.isdisjoint(key for key, _ in tensors) for _, tensors, _ in every[1:])
+    chains = [each for each, _, _ in every]
+    settled = any(moving for _, _, moving in every)
+    return Peers(group, shares=shares, chain=sum(chains) if staged else max(chains), settled=settled)
 
 
 def _close(one: float, other: float) -> bool:
@@ -156,24 +162,35 @@ def _key(name: str, parameter: Any) -> int:
     if is_sharded(parameter):
         content: Any = sorted(parameter.device_mesh.mesh.flatten().tolist())
     else:
-        content = _fingerprint(parameter)[:2].tolist()
+        content = _fingerprint(parameter)[0, :2].tolist()
     return _hash(repr((name, tuple(parameter.shape), str(parameter.dtype), content)))
 
 
 def _fingerprint(parameter: Tensor) -> Tensor:
     """Two sums of a tensor's numbers, and the norm of its gradient."""
-    numbers = parameter.detach().double().flatten()
-    # the second tells a permutation, too
-    places = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=torch.float64)
-    sums = [numbers.sum(), (numbers * places.rsqrt()).sum(), _gradient_norm(parameter).to(numbers.device)]
-    return torch.nan_to_num(torch.stack(sums))
+    sums = torch.zeros(3, dtype=torch.float64, device=parameter.device)
+    for place, some in enumerate(parameter.detach().flatten().split(CHUNK)):
+        numbers = some.double()
+        # the second tells a permutation, too
+        places = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=torch.float64)
+        sums[0] += numbers.sum()
+        sums[1] += (numbers * places.add_(place).rsqrt_()).sum()
+    sums[2] = _gradient_norm(parameter)
+    return torch.nan_to_num(sums).unsqueeze(0)
+
+
+def _moving(named: Mapping[str, Tensor]) -> bool:
+    """Whether any gradient here is not zero."""
+    grads = (local(parameter.grad) for parameter in named.values() if parameter.grad is not None)
+    return any(bool((grad.coalesce()._values() if grad.is_sparse else grad).any()) for grad in grads)
 
 
 def _gradient_norm(parameter: Tensor) -> Tensor:
     grad = parameter.grad
     if grad is None or is_sharded(parameter):
         return torch.zeros((), dtype=torch.float64)
-    return torch.linalg.vector_norm((grad.coalesce()._values() if grad.is_sparse else grad).double())
+    numbers = grad.coalesce()._values() if grad.is_sparse else grad
+    return torch.linalg.vector_norm(numbers, dtype=torch.float64 if numbers.dtype == torch.float64 else torch.float32)
 
 
 def _hash(text: str) -> int:

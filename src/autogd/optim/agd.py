@@ -133,7 +133,8 @@ class AGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        plan, peers = self._plan(), self._find_peers()
+        peers = self._find_peers()
+        plan = self._plan()
         if plan is not None:
             self._update(plan, peers)
         elif peers.group is not None:
@@ -141,7 +142,8 @@ class AGD(Optimizer):
         return loss
 
     def _find_peers(self) -> Peers:
-        if self._peers is None:
+        if self._peers is None or not self._peers.settled:
+            self._plans.clear()
             named = {name: parameter for parameter, name in self._names.items()}
             self._peers = find_peers(self._process_group, named, type(self).__name__, self._chain)
         return self._peers
@@ -193,7 +195,7 @@ class AGD(Optimizer):
     def _choose_path(self, grads: list[Tensor], plan: Plan) -> Path:
         if self._geometry == "frobenius":
             return choose_path(grads, plan, self.defaults["foreach"])
-        return Turned(self._geometry, self.state, self._find_peers().copies)
+        return Turned(self._geometry, self.state, self._peers and self._peers.copies)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

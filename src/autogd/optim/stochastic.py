@@ -77,6 +77,9 @@ class StochasticAGD(Lending):
             atoms=atoms,
             process_group=process_group,
         )
+        # here from the start: torch.distributed.checkpoint loads what is there already
+        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        self.param_groups[0]["rate"] = torch.zeros(2, dtype=torch.float64 if wide else torch.float32)
 
     def _update(self, plan: Plan, peers: Peers) -> None:
         """Measure, take the rate from the law, update."""
@@ -137,7 +140,7 @@ class StochasticAGD(Lending):
         turning: Turning | None = plan.kept.get("turning")
         if turning is None or turning.state is not self.state:
             turning = plan.kept["turning"] = choose_turning(
-                grads, plan, self._geometry, self.state, self._find_peers().copies
+                grads, plan, self._geometry, self.state, self._peers and self._peers.copies
             )
         return turning
 
