@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test lint bench docs docs-check release-check clean
 
-$(VENV)/cli: pyproject.toml constraints.txt hatch_build.py $(wildcard src/autogd/optim/c/*)
+$(VENV)/cli: pyproject.toml constraints.txt hatch_build.py $(wildcard src/autogd/engine/c/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cli]"
 	touch $@

@@ -1,5 +1,6 @@
 """What all tests share: a seed, and hypothesis with the same examples on every machine."""
 
+import dataclasses
 import os
 from importlib.util import find_spec
 
@@ -19,3 +20,12 @@ collect_ignore = [f"src/autogd/integrations/{name}.py" for name in FRAMEWORKS if
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def as_on_an_accelerator(monkeypatch):
+    """Plans are told that they are not on the CPU: a step must not look at a number there."""
+    from autogd.engine import base
+
+    make = base.make_plan
+    monkeypatch.setattr(base, "make_plan", lambda *given: dataclasses.replace(make(*given), on_cpu=False))

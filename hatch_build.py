@@ -18,7 +18,7 @@ class CustomBuildHook(BuildHookInterface):
         wanted = os.environ.get("AUTOGD_NATIVE", "0") not in ("", "0")
         if self.target_name != "wheel" or not (wanted or version == "editable"):
             return
-        names = runpy.run_path(os.path.join(self.root, "src", "autogd", "optim", "compile_passes.py"))
+        names = runpy.run_path(os.path.join(self.root, "src", "autogd", "engine", "library.py"))
         trouble = names["compile_passes"]()
         if trouble and wanted:
             raise RuntimeError(f"AUTOGD_NATIVE: {trouble}")
@@ -26,4 +26,4 @@ class CustomBuildHook(BuildHookInterface):
             self.app.display_warning(f"without the passes in C: {trouble}")
         elif version != "editable":
             build_data.update(pure_python=False, infer_tag=True)
-            build_data["artifacts"].append("src/autogd/optim/passes.library")
+            build_data["artifacts"].append("src/autogd/engine/passes.library")

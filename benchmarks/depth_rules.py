@@ -21,7 +21,7 @@ VECTORS = ("bias", "gain", "scalars", "token")
 RULES = {
     "every tensor is a layer": lambda atom: 1.0,
     "vectors and tables a quarter": lambda atom: 0.25 if atom.kind in (*VECTORS, "embedding") else 1.0,
-    "vectors 1/32, tables 1/4": lambda atom: atom.weight,
+    "vectors 1/32, tables 1/4": lambda atom: atom.depth_share,
     "matrices only, vectors besides": None,
 }
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from autogd import AGD, StochasticAGD
+from autogd.engine import bundles, library
+from autogd.engine.backend import Step
 from autogd.experiments.speed.step_cost import with_gradients
 from autogd.experiments.speed.tensors import SETS
 from autogd.models import GPT
-from autogd.optim import bundles, turning
 
 CPU = torch.device("cpu")
 
@@ -36,9 +37,13 @@ def compiled(name: str) -> None:
     model = with_gradients(SETS[name](), CPU)
     optimiser = AGD(model)
     optimiser.step()
-    plan = optimiser._plan()
-    assert plan is not None
-    path, grads, factors = plan.kept["path"], [p.grad for p in plan.parameters], torch.full_like(plan.reach, 1e-9)
+    (backend,) = optimiser._backends.values()
+    plan = backend.plan
+    grads, factors = [p.grad for p in plan.parameters], torch.full_like(plan.reach, 1e-9)
+
+    def both() -> None:
+        backend.measure(grads)
+        backend.update(grads, Step(factors))
 
     def norms(grads: list[Tensor]) -> Tensor:
         squares = (atom.cut(grad).square() for grad, atom in zip(grads, plan.atoms, strict=True))
@@ -50,13 +55,13 @@ def compiled(name: str) -> None:
 
     fast_norms, fast_update = (torch.compile(f, fullgraph=True, dynamic=False) for f in (norms, update))
     begin = time.perf_counter()
-    torch.testing.assert_close(fast_norms(grads), path.measure(grads, plan))
+    torch.testing.assert_close(fast_norms(grads), backend.measure(grads).gradients)
     fast_update(grads, factors)
     print(f"{name}: compiled in {time.perf_counter() - begin:.0f} s")
     calls = {
-        "norms": lambda: path.measure(grads, plan),
+        "norms": lambda: backend.measure(grads),
         "norms, inductor": lambda: fast_norms(grads),
-        "update": lambda: path.apply(grads, factors, plan),
+        "norms and update": both,
         "update, inductor": lambda: fast_update(grads, factors),
     }
     print("  " + ", ".join(f"{what}: {ms:.2f} ms" for what, ms in best(calls).items()))
@@ -64,7 +69,7 @@ def compiled(name: str) -> None:
 
 def stochastic() -> None:
     """StochasticAGD in C; by torch's operations, where tensors of one shape go together, and where each goes alone."""
-    room, library = bundles.ROOM, turning.library
+    room, load = bundles.ROOM, library.library
     for name, model in {
         "1,000 tiny tensors": SETS["tiny"](),
         "GPT of width 96": GPT(65, 64, depth=3, width=96),
@@ -74,16 +79,16 @@ def stochastic() -> None:
     }.items():
         with_gradients(model, CPU)
         steps: dict[str, Callable[[], object]] = {}
-        for how, bundles.ROOM, turning.library in (
-            ("in C", room, library),
-            ("torch, together", room, lambda: None),
+        for how, bundles.ROOM, library.library in (
+            ("in C", room, load),
+            ("torch, stacked", room, lambda: None),
             ("torch, alone", 0, lambda: None),
         ):
             optimiser = StochasticAGD(model)
             optimiser.step()  # which way to go is worked out here
             steps[how] = optimiser.step
         print(f"{name}: " + ", ".join(f"{how} {ms:.1f} ms" for how, ms in best(steps, 5).items()), flush=True)
-    bundles.ROOM, turning.library = room, library
+    bundles.ROOM, library.library = room, load
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.optim.plan import rounding
+from autogd.geometry.norms import rounding
 
 
 class Attention(nn.Module):

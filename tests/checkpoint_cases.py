@@ -3,13 +3,13 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from rank_cases import EveryAtom, whole
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from autogd import AGD, StochasticAGD
+from rank_cases import EveryAtom, whole
 
 SAVED, MORE = 5, 5
 MAKERS = {"AGD": AGD, "StochasticAGD": StochasticAGD}

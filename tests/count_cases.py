@@ -1,5 +1,6 @@
 """Cases for `many_ranks`: what is counted in a step is what the cost model says."""
 
+from functools import partial
 from unittest import mock
 
 import torch
@@ -14,6 +15,7 @@ from autogd import AGD, StochasticAGD
 from autogd.experiments.scale.cost import costs, tensors_of
 from autogd.experiments.scale.counted import Counted
 from autogd.experiments.scale.shapes import gpt2
+from autogd.geometry.polar import orthogonalise
 
 
 def placed(model, mesh, placements):
@@ -29,10 +31,9 @@ def placed(model, mesh, placements):
 
 def accelerator():
     """Inside, matrices travel and are multiplied as on an accelerator."""
-    half = mock.Mock(return_value=torch.bfloat16)
-    return mock.patch.multiple("autogd.geometry.polar", _products=half), mock.patch(
-        "autogd.engine.spread.wire_dtype", half
-    )
+    wire = mock.patch("autogd.engine.spread.wire_dtype", return_value=torch.bfloat16)
+    products = partial(orthogonalise, products=torch.bfloat16)
+    return wire, mock.patch("autogd.geometry.direction.orthogonalise", products)
 
 
 def counts(rank, world, given):
@@ -70,8 +71,9 @@ def experts_stay(rank, world, given):
     full, slope = torch.randn(8, 6, 5, dtype=torch.float64), torch.randn(8, 6, 5, dtype=torch.float64)
 
     def made(weight, grad):
-        from autogd.geometry.atoms import matrix
         from dataclasses import replace
+
+        from autogd.geometry.atom import matrix
 
         parameter = nn.Parameter(weight)
         parameter.grad = grad

@@ -5,8 +5,8 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
+from autogd.engine.library import library
 from autogd.geometry.atoms import Atom, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
-from autogd.optim.native import library
 
 needs_library = pytest.mark.skipif(library() is None, reason="the passes in C are not compiled here")
 small = st.integers(1, 5)

@@ -1,6 +1,7 @@
 """Cases for `many_ranks`: plain tensors that differ by rank, with a process group and without one."""
 
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def stages(count):
     layers += [nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 2)]
     whole = nn.Sequential(*layers)
     cuts = {2: (0, 4, 9), 4: (0, 2, 4, 6, 9)}[count]
-    return whole, [whole[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return whole, [whole[a:b] for a, b in pairwise(cuts)]
 
 
 def batch(i, share=(0, 1)):
@@ -212,13 +213,13 @@ def refusals(rank, world, given):
             part = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
             nn.init.normal_(part[1].weight, generator=torch.Generator().manual_seed(rank))
 
-            def loss():
+            def averaged_loss():
                 part(x).square().sum().backward()
                 for p in part[0].parameters():
                     dist.all_reduce(p.grad)
                 return torch.zeros((), requires_grad=True)
 
-            return part, loss, make(part)
+            return part, averaged_loss, make(part)
 
         refused(expert, r"1\.weight: this tensor differs from rank to rank, while 0\.weight is the same on all")
 

@@ -19,7 +19,9 @@ PATIENCE = timedelta(seconds=30)
 def run(world: int, module: str, cases: list[str], given: object = None) -> dict[str, list[str]]:
     """What went wrong in each case, a line a rank: `module.case(rank, world, given)` is called on every rank."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "torch.distributed.fsdp", "autogd", "many_ranks"])
+    context.set_forkserver_preload(
+        ["torch", "torch.distributed.tensor", "torch.distributed.fsdp", "autogd", "many_ranks"]
+    )
     with tempfile.TemporaryDirectory() as folder:
         torch.save(given, Path(folder) / "given")
         each = [context.Process(target=_rank, args=(rank, world, module, cases, folder)) for rank in range(world)]

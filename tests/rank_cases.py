@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from autogd import AGD, AveragedAGD, StochasticAGD
+from autogd import AGD, StochasticAGD
 
 STEPS = 20
 ERROR = 1e-8
@@ -56,12 +56,10 @@ class Block(nn.Module):
 
 MAKERS = {
     "frobenius": lambda model: AGD(model, weight_decay=0.01),
-    "averaged": lambda model: AveragedAGD(model, weight_decay=0.01),
-    "operator": lambda model: AGD(model, geometry="operator"),
+    "averaged": lambda model: AGD(model, averaging=True, weight_decay=0.01),
     "spectral": lambda model: AGD(model, geometry="spectral"),
     "stochastic": lambda model: StochasticAGD(model, weight_decay=0.01),
     "stochastic, frobenius": lambda model: StochasticAGD(model, geometry="frobenius"),
-    "stochastic, operator": lambda model: StochasticAGD(model, geometry="operator"),
 }
 ALL, BOTH = tuple(MAKERS), ("frobenius", "spectral", "stochastic")
 

@@ -12,7 +12,7 @@ import autogd
 SOURCE = Path(autogd.__file__).parent
 # a room imports from itself and from those to its left
 ROOMS = [
-    "losses", "geometry", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "rivals",
+    "losses", "geometry", "engine", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "rivals",
     "baselines", "training", "experiments", "report", "cli",
 ]  # fmt: skip
 # the two doors: `import autogd` gathers the public names, `python -m autogd` starts the command
@@ -42,6 +42,14 @@ def test_imports_between_rooms_go_one_way(path):
     assert room in ROOMS, f"{room}: which rooms may it import from? Give it a place in ROOMS"
     for other in imported_rooms(path):
         assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}, a room to its right"
+
+
+@pytest.mark.parametrize("name", ["geometry", "optim/rule.py", "optim/bound.py", "optim/rate.py"])
+def test_the_mathematics_imports_no_machinery(name):
+    place = SOURCE / name
+    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        assert "engine" not in imported_rooms(path), f"{path} imports the engine"
+        assert "torch.distributed" not in path.read_text(), f"{path} knows of processes"
 
 
 @pytest.mark.parametrize("name", ["autogd", *MODULES])

@@ -3,11 +3,10 @@
 from autogd import losses, models, theory
 from autogd.diagnosis import doctor
 from autogd.geometry import atoms, explain, initialise_, register_atom
-from autogd.optim import AGD, AveragedAGD, StochasticAGD
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = [
     "AGD",
-    "AveragedAGD",
     "StochasticAGD",
     "atoms",
     "doctor",

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd import rivals
-from autogd.geometry.roles import read_roles
-from autogd.optim import AGD, AveragedAGD, StochasticAGD
+from autogd.geometry.catalogue import read_roles
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["OPTIMISERS", "PAPER_GRID", "Entry", "Optimiser", "averaged", "build", "entry", "learning_rate"]
 
@@ -196,7 +196,7 @@ def _mup(model: nn.Module, lr: float | None, momentum: float = 0.9) -> Optimiser
 OPTIMISERS: dict[str, Entry] = {
     "agd": Entry(lambda model, lr: AGD(model), start="dimensional", rated=False, shards=True),
     "agd-averaged": Entry(
-        lambda model, lr: AveragedAGD(model), start="dimensional", rated=False, averages=True, shards=True
+        lambda model, lr: AGD(model, averaging=True), start="dimensional", rated=False, averages=True, shards=True
     ),
     "agd-stochastic": Entry(
         lambda model, lr: StochasticAGD(model), start="dimensional", rated=False, averages=True, shards=True

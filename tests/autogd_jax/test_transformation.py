@@ -49,7 +49,7 @@ def test_every_part_moves_by_its_share_of_the_step():
     depth = 2 + 1 / 4 + 4 / 32
     for (path, atom), update in zip(read_atoms(updates).items(), jax.tree.leaves(updates), strict=True):
         sizes = np.linalg.norm(np.asarray(matrices(update, atom)), axis=(1, 2))
-        expected = state.learning_rate / depth * atom.weight * atom.scale
+        expected = state.learning_rate / depth * atom.depth_share * atom.scale
         np.testing.assert_allclose(sizes, expected, rtol=1e-5, err_msg=path)
 
 

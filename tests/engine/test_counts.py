@@ -1,7 +1,8 @@
 """Bytes and FLOPs that are counted on gloo processes agree with the cost model."""
 
-import many_ranks
 import pytest
+
+import many_ranks
 
 pytestmark = pytest.mark.distributed
 CASES = ["counts", "experts_stay"]

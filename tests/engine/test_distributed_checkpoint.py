@@ -1,8 +1,9 @@
 """torch.distributed.checkpoint: what four ranks saved, two ranks and one go on with."""
 
+import pytest
+
 import checkpoint_cases
 import many_ranks
-import pytest
 
 pytestmark = pytest.mark.distributed
 

@@ -1,7 +1,8 @@
 """On every mesh a step is that of one process: the same weights, averages and η after 20 steps."""
 
-import many_ranks
 import pytest
+
+import many_ranks
 import rank_cases
 
 pytestmark = pytest.mark.distributed

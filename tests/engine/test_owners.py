@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autogd.engine.owners import Layout, assign, blocks_of, is_local, traffic
 from autogd.engine.shards import Split, cut_rows, piece_at
-from autogd.geometry.atoms import matrix
+from autogd.geometry.atom import matrix
 
 sides = st.integers(2, 9)
 tensors = st.lists(st.tuples(sides, sides, st.integers(1, 3)), min_size=1, max_size=12)

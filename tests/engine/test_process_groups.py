@@ -1,7 +1,8 @@
 """Plain tensors that differ by rank: one η with `process_group=`, an error on every rank without it."""
 
-import many_ranks
 import pytest
+
+import many_ranks
 
 pytestmark = pytest.mark.distributed
 CASES = {

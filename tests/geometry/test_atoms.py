@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd import AGD, atoms, explain, initialise_, register_atom
+from autogd.engine.shards import Piece
+from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import frobenius
 from autogd.geometry.others import experts, lora_in, lora_out
-from autogd.geometry.roles import read_roles
-from autogd.engine.shards import Piece
 
 sizes = st.integers(1, 5)
 
@@ -68,12 +68,12 @@ def test_the_direction_has_unit_norm_and_attains_the_dual_norm(case):
     optimiser.step()
     eta, G = float(optimiser.learning_rate), float(optimiser.gradient_summary)
     # undo η and the share of the depth, and see what is left: one unit in each part's own norm
-    direction = -parameter.detach() / (eta * atom.weight / atom.depth)
+    direction = -parameter.detach() / (eta * atom.depth_share / atom.depth)
     norms = torch.stack([part.norm() / atom.scale for part in parts_one_by_one(direction, atom)])
     assert torch.allclose(norms, torch.ones_like(norms), rtol=1e-9)
     dual = atom.scale * sum(float(part.norm()) for part in parts_one_by_one(grad, atom))
     assert float((direction * grad).sum()) == pytest.approx(dual, rel=1e-9)
-    assert atom.weight / atom.depth * dual == pytest.approx(G, rel=1e-9)
+    assert atom.depth_share / atom.depth * dual == pytest.approx(G, rel=1e-9)
 
 
 @given(case=tensors_with_atoms())
@@ -97,8 +97,9 @@ def test_slices_of_a_tensor_add_up_to_the_whole(case, data):
     cut = data.draw(st.integers(0, tensor.shape[dim]))
     shape = tuple(tensor.shape)
     pieces = [tensor.narrow(dim, 0, cut), tensor.narrow(dim, cut, shape[dim] - cut)]
-    places = [Slice(shape, dim, 0, cut), Slice(shape, dim, cut, shape[dim] - cut)]
-    squares = sum(place.squares(piece, atom) for place, piece in zip(places, pieces, strict=True))
+    runs = [(range(cut),), (range(cut, shape[dim]),)]
+    places = [Piece(shape, tuple(run if d == dim else (range(n),) for d, n in enumerate(shape))) for run in runs]
+    squares = sum(place.sums(piece.square(), atom) for place, piece in zip(places, pieces, strict=True))
     assert torch.allclose(squares.sqrt(), frobenius(tensor, atom))
     # one number a part, multiplied onto the slices, is the same as onto the whole
     values = torch.arange(1.0, atom.parts + 1, dtype=tensor.dtype)
@@ -282,7 +283,7 @@ def test_a_frozen_parameter_of_unknown_kind_is_no_obstacle_until_it_is_trained()
 
 
 def test_shape_alone_warns_once(monkeypatch):
-    monkeypatch.setattr("autogd.geometry.roles._warned", False)
+    monkeypatch.setattr("autogd.geometry.catalogue._warned", False)
     with pytest.warns(UserWarning, match="told from shape alone"):
         AGD(nn.Linear(2, 2).parameters())
     AGD(nn.Linear(2, 2).parameters())  # warnings are errors here: a second one would raise

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.geometry.roles import read_roles
+from autogd.geometry.catalogue import read_roles
 from autogd.geometry.sizes import measured_sizes
 from autogd.losses import square_loss
 from autogd.models import FCN

@@ -110,4 +110,4 @@ def test_plans_do_not_pile_up_where_gradients_come_and_go():
         optimiser.zero_grad()
         model[i].weight.grad = torch.ones(3, 3)
         optimiser.step()
-    assert len(optimiser._plans) <= 4
+    assert len(optimiser._backends) <= 4

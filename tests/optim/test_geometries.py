@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.geometry.polar import polar
+from autogd.geometry.polar import orthogonalise
 from autogd.losses import square_loss
 from autogd.models import FCN
 
@@ -25,10 +25,6 @@ def gradients(model):
     return float(loss.detach())
 
 
-def over_its_largest(gradient):
-    return gradient / torch.linalg.matrix_norm(gradient, 2)
-
-
 def one_step_by_hand(model, turn):
     """Theorem 2 with another direction: G sums the slopes along directions of operator norm one."""
     layers = [(p, math.sqrt(p.shape[0] / p.shape[1]), turn(p.grad)) for p in model.parameters()]
@@ -40,26 +36,20 @@ def one_step_by_hand(model, turn):
     return eta, G
 
 
-@pytest.mark.parametrize(
-    ("geometry", "turn", "error"),
-    [("operator", over_its_largest, 0.05), ("spectral", lambda g: polar(g.unsqueeze(0))[0], 1e-12)],
-)
-def test_a_few_steps_equal_those_by_hand(geometry, turn, error):
+def test_a_few_steps_equal_those_by_hand():
     fast, plain = network(), network()
-    optimiser = AGD(fast, geometry=geometry)
+    optimiser = AGD(fast, geometry="spectral")
     for _ in range(5):
         gradients(fast)
         # from the same weights each time, so that errors do not add up
         for p, q in zip(plain.parameters(), fast.parameters(), strict=True):
             p.data, p.grad = q.detach().clone(), q.grad.clone()
-        before = [p.detach().clone() for p in fast.parameters()]
         optimiser.step()
-        eta, G = one_step_by_hand(plain, turn)
-        assert float(optimiser.learning_rate) == pytest.approx(eta, rel=error)
-        assert float(optimiser.gradient_summary) == pytest.approx(G, rel=error)
-        for p, q, b in zip(fast.parameters(), plain.parameters(), before, strict=True):
-            far = torch.linalg.matrix_norm(q.detach() - b, 2)
-            assert torch.linalg.matrix_norm(p.detach() - q.detach(), 2) <= 2 * error * far
+        eta, G = one_step_by_hand(plain, lambda g: orthogonalise(g.unsqueeze(0))[0])
+        assert float(optimiser.learning_rate) == pytest.approx(eta, rel=1e-12)
+        assert float(optimiser.gradient_summary) == pytest.approx(G, rel=1e-12)
+        for p, q in zip(fast.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
 
 
 def test_spectral_summary_is_the_nuclear_norm_s_and_its_step_attains_the_polar_factor():
@@ -79,16 +69,15 @@ def test_spectral_summary_is_the_nuclear_norm_s_and_its_step_attains_the_polar_f
         assert ((moved.diagonal() - 1).abs()[within] < 0.145).all()
 
 
-@pytest.mark.parametrize("geometry", ["operator", "spectral"])
-def test_the_loss_falls_and_the_other_settings_still_hold(geometry):
+def test_the_loss_falls_and_the_other_settings_still_hold():
     model = network()
-    optimiser = AGD(model, geometry=geometry, weight_decay=0.1, gain=0.5)
+    optimiser = AGD(model, geometry="spectral", weight_decay=0.1, gain=0.5)
     losses = []
     for _ in range(10):
         losses.append(gradients(model))
         optimiser.step()
     assert losses == sorted(losses, reverse=True)
-    rise = AGD(model, geometry=geometry, maximize=True)
+    rise = AGD(model, geometry="spectral", maximize=True)
     for _ in range(3):
         gradients(model)
         rise.step()
@@ -98,7 +87,7 @@ def test_the_loss_falls_and_the_other_settings_still_hold(geometry):
 def test_a_matrix_whose_gradient_was_zero_once_moves_again():
     model = nn.Linear(6, 5, bias=False)
     other = nn.Linear(6, 5, bias=False)
-    optimiser = AGD(nn.ModuleList([model, other]), geometry="operator")
+    optimiser = AGD(nn.ModuleList([model, other]), geometry="spectral")
     for zero in (False, True, False):
         before = model.weight.detach().clone()
         for p in (model.weight, other.weight):
@@ -111,7 +100,7 @@ def test_a_matrix_whose_gradient_was_zero_once_moves_again():
 
 def test_a_gradient_that_is_not_finite_spoils_no_later_step():
     model = network()
-    optimiser = AGD(model, geometry="operator")
+    optimiser = AGD(model, geometry="spectral")
     for bad in (False, True, False):
         gradients(model)
         before = [p.detach().clone() for p in model.parameters()]
@@ -123,21 +112,3 @@ def test_a_gradient_that_is_not_finite_spoils_no_later_step():
             optimiser.step()
         moved = [not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True)]
         assert moved == [not bad] * 4
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_operator_steps_resume_to_the_bit(dtype):
-    def steps(model, optimiser, seeds):
-        for seed in seeds:
-            for p in model.parameters():
-                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-            optimiser.step()
-
-    models = [initialise_(FCN(2, 8, 6, 3), torch.Generator().manual_seed(0)).to(dtype) for _ in range(2)]
-    whole, first = (AGD(model, geometry="operator") for model in models)
-    steps(models[0], whole, range(6))
-    steps(models[1], first, range(3))
-    second = AGD(models[1], geometry="operator")
-    second.load_state_dict(first.state_dict())
-    steps(models[1], second, range(3, 6))
-    assert all(torch.equal(p, q) for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True))

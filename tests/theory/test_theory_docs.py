@@ -12,8 +12,8 @@ import autogd.theory
 DOCS = Path(__file__).parents[2] / "docs"
 THEORY = [module.name for module in pkgutil.walk_packages(autogd.theory.__path__, "autogd.theory.")]
 OTHERS = (
-    "autogd", "autogd.optim", "autogd.optim.rate", "autogd.geometry", "autogd.geometry.atoms",
-    "autogd.geometry.chain", "autogd.geometry.directions",
+    "autogd", "autogd.optim", "autogd.optim.rate", "autogd.geometry", "autogd.geometry.atom",
+    "autogd.geometry.chain", "autogd.geometry.direction",
 )  # fmt: skip
 MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 

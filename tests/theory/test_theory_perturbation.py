@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.geometry.roles import read_roles
+from autogd.geometry.catalogue import read_roles
 from autogd.models import FCN
 from autogd.theory import perturbation_bound
 from autogd.theory.operations import LIPSCHITZ

@@ -1,8 +1,8 @@
 """Plan a step on many ranks and print what it costs each of them: bytes over the network, FLOPs, memory.
 
-Nothing is run: the plan is worked out on meta tensors, as the ranks themselves do it. A rank is shown as the one that
-has the most, with the mean beside it. Compared are our own step (one owner a matrix), every rank gathering every matrix,
-AdamW, and a low-rank step like Dion's (rank: a quarter of the smaller side).
+Nothing is run: the plan is worked out on meta tensors, as the ranks themselves do it. Shown is the rank that has the
+most, with the mean over all ranks beside it. The methods are our own step (one owner a matrix), every rank gathering
+every matrix, AdamW, and a low-rank step like Dion's (its rank is a quarter of the smaller side).
 
 example: autogd bench scale --ranks 256 --shapes llama-3-8b
 """

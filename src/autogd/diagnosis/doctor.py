@@ -20,7 +20,7 @@ from autogd.diagnosis.signs import (
     tensor_of,
     without_effect,
 )  # fmt: skip
-from autogd.geometry.roles import read_roles
+from autogd.geometry.catalogue import read_roles
 from autogd.optim import AGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.diagnosis.signs import loss_of
+from autogd.geometry.catalogue import Role, read_roles
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import Role, read_roles
 from autogd.optim import StochasticAGD
 
 __all__ = ["OPTIMISERS", "Rate", "Recommendation", "probe"]
@@ -190,7 +190,7 @@ def _recommend(
 ) -> Recommendation:
     # η of a step, up to a constant: the mean relative move of the tensors that have a layer's share
     relative = [
-        statistics.fmean(m / role.atom.scale / role.atom.weight for m, role in zip(move, roles, strict=True))
+        statistics.fmean(m / role.atom.scale / role.atom.depth_share for m, role in zip(move, roles, strict=True))
         for move in moves
     ]
     peak = max(relative) / max(_settled(relative), torch.finfo(torch.float64).tiny)
@@ -212,7 +212,7 @@ def _recommend(
                 role.name, role.atom.kind, _short(sgd), _short(adamw), None if muon is None else _short(muon), measured
             )
         )
-    layers = [role.name for role in roles if role.atom.weight == 1] or [role.name for role in roles]
+    layers = [role.name for role in roles if role.atom.depth_share == 1] or [role.name for role in roles]
     single = {
         name: _short(statistics.median(values))
         for name in OPTIMISERS

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import Role, read_roles
-from autogd.optim.plan import rounding
+from autogd.geometry.catalogue import Role, read_roles
+from autogd.geometry.norms import operator_norm, rounding
 
 __all__ = [
     "Finding", "activation_sizes", "forward_of", "growth", "handed_over", "loss_of", "off_scale", "off_size", "summed",
@@ -56,7 +55,7 @@ def activation_sizes(model: nn.Module, batch: Any) -> dict[str, float]:
     """The root-mean-square of what each layer puts out, in the order of the forward pass, the last one left out."""
     sizes: dict[str, float] = {}
     model = copy.deepcopy(model)  # statistics of norm layers, and hooks, stay off the caller's
-    layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.weight == 1}
+    layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.depth_share == 1}
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
         sizes[layers[module]] = float(tensor_of(output).detach().float().square().mean().sqrt())
@@ -86,7 +85,7 @@ def off_size(roles: list[Role]) -> list[Finding]:
     """Weights far from Prescription 1."""
     off = {}
     for role in roles:
-        if role.parameter.requires_grad and role.atom.weight == 1 and role.atom.start == "orthogonal":
+        if role.parameter.requires_grad and role.atom.depth_share == 1 and role.atom.start == "orthogonal":
             ratio = float(operator_norm(role.parameter, role.atom).max()) / role.atom.scale
             if ratio > OFF_SIZE or ratio < 1 / OFF_SIZE:
                 off[role.name] = ratio

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autogd.engine.owners import ROOM, Block, Layout, assign
 from autogd.engine.shards import Box
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]
 

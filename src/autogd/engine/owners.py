@@ -1,7 +1,7 @@
 """One owner a matrix: which rank orthogonalises what, and what that costs each rank.
 
-Every rank works the plan out for itself, from shapes and placements alone, and all come to the same one. A tensor is cut
-into blocks of whole matrices. Blocks go, the most expensive first, to the rank that has the least to do so far; so
+Every rank works the plan out for itself, from shapes and placements alone, and all come to the same one. A tensor is
+cut into blocks of whole matrices. Blocks go, the most expensive first, to the rank that has the least to do so far; so
 equal shapes go round, and a shape that occurs once goes where there is room. Nothing here touches a tensor's numbers.
 """
 
@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from autogd.engine.shards import Piece, Split, piece_at
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 
 __all__ = ["ROOM", "Block", "Layout", "Ownership", "Traffic", "assign", "blocks_of", "flops", "is_local", "traffic"]
 
@@ -109,7 +109,7 @@ def flops(atom: Atom) -> int:
     """Side² × length, summed over the matrices of an atom; 0 if its parts are vectors.
 
     >>> import torch
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> flops(matrix(torch.zeros(6, 4), stack=2))
     72
     """
@@ -121,7 +121,7 @@ def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list
     """A tensor as blocks of whole matrices: at most one a rank, cut where its parts lie one after the other.
 
     >>> import torch
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> [(b.first, b.count) for b in blocks_of(0, (6, 4), matrix(torch.zeros(6, 4), stack=3), ranks=2)]
     [(0, 4), (4, 2)]
     """
@@ -157,7 +157,7 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
         room: numbers that a rank may receive in one round.
 
     >>> import torch
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> shapes = [(8, 8), (8, 8), (4, 4)]
     >>> assign([(i, shape, matrix(torch.zeros(shape))) for i, shape in enumerate(shapes)], ranks=2).owners
     (0, 1, 0)
@@ -196,7 +196,7 @@ def traffic(ownership: Ownership, layouts: dict[int, Layout]) -> list[Traffic]:
     """What each rank sends and receives in a step: pieces to the owners, directions back.
 
     >>> import torch
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> rows = Layout((4, 4), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
     >>> [(t.sent, t.received) for t in traffic(assign([(0, (4, 4), matrix(torch.zeros(4, 4)))], 2), {0: rows})]
     [(8, 8), (8, 8)]

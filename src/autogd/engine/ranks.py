@@ -18,8 +18,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.shards import is_sharded, local
+from autogd.geometry.atom import Atom
+from autogd.geometry.chain import Runs, joined
 
-__all__ = ["ALONE", "Peers", "find_peers", "group_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy"]
+__all__ = [
+    "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy",
+]  # fmt: skip
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
 CHUNK = 1 << 22  # numbers of a tensor that are looked at together
@@ -34,7 +38,8 @@ class Peers:
         group: over which G and the depth are summed; None if every rank has them all.
         copies: the group whose ranks all hold the same plain tensors; None if there is none.
         shares: of tensors that several ranks of `group` hold, one over how many do; 1 for the rest.
-        chain: D, the longest run of layers that compound, over the group.
+        chain: D, the longest run of layers that compound, over the group; None if it is this rank's.
+        inner: whether this is a stage whose output another one reads: its last matrix is no readout.
         settled: False if all gradients were zero, as when torch makes room for a state: look again in the next step.
     """
 
@@ -42,33 +47,53 @@ class Peers:
     copies: Any = None
     shares: Mapping[Tensor, float] = field(default_factory=dict)
     chain: float | None = None
+    inner: bool = False
     settled: bool = True
+
+
+@dataclass(frozen=True)
+class Others:
+    """The ranks of a group that hold other parts of the same model, as `autogd.optim.rule` knows them.
+
+    Args:
+        group: their process group.
+        shares: of each part here, one over the number of ranks that hold it.
+        depth: what the parts here add to the depth.
+    """
+
+    group: Any
+    shares: Tensor
+    depth: Tensor
 
     def max(self, value: Tensor) -> Tensor:
         """The largest over the group."""
-        if self.group is not None:
-            dist.all_reduce(value := value.clone(), dist.ReduceOp.MAX, group=self.group)
+        dist.all_reduce(value := value.clone(), dist.ReduceOp.MAX, group=self.group)
         return value
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over the group."""
-        if self.group is not None:
-            dist.all_reduce(values := values.clone(), group=self.group)
+        dist.all_reduce(values := values.clone(), group=self.group)
         return values
 
 
-ALONE = Peers()
-"""A rank that has all of the model."""
+def others_of(peers: Peers, tensors: Sequence[Tensor], atoms: Sequence[Atom], like: Tensor) -> Others | None:
+    """The other ranks of the group, for these tensors; None if there is no group."""
+    if peers.group is None:
+        return None
+    each = [peers.shares.get(tensor, 1.0) for tensor in tensors]
+    depth = sum(share * atom.depth for share, atom in zip(each, atoms, strict=True))
+    parts = [share for share, atom in zip(each, atoms, strict=True) for _ in range(atom.parts)]
+    return Others(peers.group, torch.tensor(parts).to(like), torch.tensor(depth, dtype=torch.float64).to(like))
 
 
-def find_peers(process_group: Any, named: Mapping[str, Tensor], owner: str, chain: float = 0.0) -> Peers:
+def find_peers(process_group: Any, named: Mapping[str, Tensor], owner: str, runs: Runs | None = None) -> Peers:
     """Compare the parameters over the ranks, once, before the first step.
 
     Args:
         process_group: what the user passed: a group, a mesh, None, or False if this rank trains alone.
         named: the parameters, by name.
         owner: the optimiser's name, for messages.
-        chain: D of this rank's layers.
+        runs: of this rank's layers, without a norm layer among them.
 
     >>> find_peers(None, {}, "AGD").group is None
     True
@@ -80,7 +105,7 @@ def find_peers(process_group: Any, named: Mapping[str, Tensor], owner: str, chai
         return Peers()
     if process_group is None:
         return _compare(named, group, owner)
-    return _count(named, group, chain)
+    return _count(named, group, runs or Runs(0.0, 0.0, 0.0, False))
 
 
 def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
@@ -94,10 +119,10 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
     every = torch.stack(found).tolist()
     other = next((i for i, each in enumerate(every) if each != every[rank]), None)
     if other is not None:
+        here, there = every[rank][1], every[other][1]
         raise ValueError(
-            f"{owner}: the ranks were given different parameters: rank {rank} has {every[rank][1]} tensors, rank {other} "
-            f"has {every[other][1]}{', of other names or shapes' if every[rank][1] == every[other][1] else ''}. "
-            f"{_way_out(owner)}"
+            f"{owner}: the ranks were given different parameters: rank {rank} has {here} tensors, rank {other} has "
+            f"{there}{', of other names or shapes' if here == there else ''}. {_way_out(owner)}"
         )
     plain = {name: p for name, p in named.items() if not is_sharded(p)}
     if not plain:
@@ -117,8 +142,8 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
         return Peers(copies=group, settled=settled)
     if not any(weights) and len(differ) == sum(p.grad is not None for p in plain.values()):
         raise ValueError(
-            f"{differ[0]}: its weights are the same on all ranks, its gradient is not, and so for all other tensors; the "
-            "copies would drift apart. Average the gradients: wrap the model in DistributedDataParallel, or in "
+            f"{differ[0]}: its weights are the same on all ranks, its gradient is not, and so for all other tensors; "
+            "the copies would drift apart. Average the gradients: wrap the model in DistributedDataParallel, or in "
             f"fully_shard. If every rank trains a model of its own: {owner}(model, process_group=False)"
         )
     same = next((name for name in names if name not in differ), None)
@@ -128,17 +153,17 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
 
 def _way_out(owner: str) -> str:
     return (
-        "Each would get a learning rate of its own. If the ranks hold parts of one model (pipeline stages, experts), name "
-        f"their group: {owner}(model, process_group=torch.distributed.group.WORLD). If every rank trains a model of its "
-        f"own: {owner}(model, process_group=False)"
+        "Each would get a learning rate of its own. If the ranks hold parts of one model (pipeline stages, experts), "
+        f"name their group: {owner}(model, process_group=torch.distributed.group.WORLD). If every rank trains a model "
+        f"of its own: {owner}(model, process_group=False)"
     )
 
 
-def _count(named: Mapping[str, Tensor], group: Any, chain: float) -> Peers:
+def _count(named: Mapping[str, Tensor], group: Any, runs: Runs) -> Peers:
     """How many ranks of the group hold each tensor; and D, of stages one after the other."""
     mine = [(_key(name, p), float(_gradient_norm(p))) for name, p in named.items()]
     every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, (chain, mine, _moving(named)), group=group)
+    dist.all_gather_object(every, (runs, mine, _moving(named)), group=group)
     shares = {}
     held: dict[int, list[float]] = {}
     for _, tensors, _ in every:
@@ -148,9 +173,11 @@ def _count(named: Mapping[str, Tensor], group: Any, chain: float) -> Peers:
         shares[parameter] = 1 / sum(_close(norm, other) for other in held[key])
     first = {key for key, _ in every[0][1]}
     staged = all(first.isdisjoint(key for key, _ in tensors) for _, tensors, _ in every[1:])
-    chains = [each for each, _, _ in every]
+    each = [runs for runs, _, _ in every]
+    chain = joined(each) if staged else max(runs.longest for runs in each)
+    inner = staged and dist.get_rank(group) < len(every) - 1
     settled = any(moving for _, _, moving in every)
-    return Peers(group, shares=shares, chain=sum(chains) if staged else max(chains), settled=settled)
+    return Peers(group, shares=shares, chain=chain, inner=inner, settled=settled)
 
 
 def _close(one: float, other: float) -> bool:

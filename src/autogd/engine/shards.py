@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 from autogd.geometry.norms import accumulation_dtype
 
 __all__ = [
@@ -36,7 +36,7 @@ Rows = tuple[range, ...]
 
 @dataclass(frozen=True)
 class Split:
-    """One mesh axis that cuts a tensor: which dimension, into how many, and FSDP2's stride beside tensor parallelism."""
+    """A mesh axis that cuts a tensor: along which dimension, into how many, and with what stride (FSDP2 beside TP)."""
 
     axis: int
     dim: int
@@ -65,7 +65,7 @@ class Box:
 class Piece:
     """What a rank holds of a tensor of this shape: some rows of each dimension.
 
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> whole = torch.ones(4, 2)
     >>> atom = matrix(whole, stack=2)  # two matrices of 2 × 2
     >>> Piece((4, 2), ((range(1, 4),), (range(2),))).squares(whole[1:], atom)
@@ -111,8 +111,7 @@ class Piece:
                 here += len(run)
             each.append(runs)
         for chosen in product(*each):
-            start, here, size = zip(*chosen, strict=True) if chosen else ((), (), ())
-            yield Box(start, here, size)
+            yield Box(*(tuple(run[i] for run in chosen) for i in range(3)))
 
     def numbers(self, first: int, count: int) -> int:
         """How many numbers of these rows of the first dimension are here."""
@@ -153,7 +152,7 @@ class Piece:
     def atom_here(self, atom: Atom) -> Atom:
         """The atom of a piece that consists of whole parts: fewer of them.
 
-        >>> from autogd.geometry.atoms import matrix
+        >>> from autogd.geometry.atom import matrix
         >>> atom = matrix(torch.zeros(6, 2), stack=3)
         >>> Piece((6, 2), ((range(2, 6),), (range(2),))).atom_here(atom).shape
         (2, 2, 2)

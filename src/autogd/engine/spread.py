@@ -11,9 +11,9 @@ from autogd.engine.exchange import Exchange
 from autogd.engine.owners import Layout, flops, is_local
 from autogd.engine.ranks import group_of, ranks_of
 from autogd.engine.shards import Piece, is_sharded, local, piece_of, splits_of
-from autogd.geometry.atoms import Atom
-from autogd.geometry.directions import unit_direction
-from autogd.geometry.norms import accumulation_dtype, squares
+from autogd.geometry.atom import Atom
+from autogd.geometry.direction import Geometry, unit_direction
+from autogd.geometry.norms import accumulation_dtype
 
 __all__ = ["Spread", "wire_dtype"]
 
@@ -44,8 +44,7 @@ class Spread:
         dtype = self._dtype(tensors)
         each = []
         for tensor, atom, piece in zip(tensors, self.atoms, self.pieces, strict=True):
-            here = local(tensor)
-            each.append((squares(here, atom) if piece is None else piece.squares(here, atom)).to(dtype))
+            each.append(_squares(local(tensor), atom, piece).to(dtype))
         return torch.cat(each)
 
     def reduce(self, sums: Tensor) -> Tensor:
@@ -60,32 +59,30 @@ class Spread:
                 sums = sums.index_copy(-1, index, some)
         return sums
 
-    def slopes(self, number: int, direction: Tensor, gradient: Tensor) -> Tensor:
-        """What is here of the product of a direction and a gradient, one number a part."""
-        atom, piece = self.atoms[number], self.pieces[number]
-        products = direction * gradient
-        if piece is not None:
-            return piece.sums(products, atom)
-        products = atom.cut(products)
-        return (products.sum(atom.inner) if atom.inner else products).flatten()
+    def sums(self, number: int, piece: Tensor) -> Tensor:
+        """What is here of the sum over every part of a tensor."""
+        atom, place = self.atoms[number], self.pieces[number]
+        return _sums(piece, atom) if place is None else place.sums(piece, atom)
 
     def scale_(self, number: int, piece: Tensor, factors: Tensor) -> Tensor:
         """Multiply what is here of a tensor by one number a part, in place."""
         atom, place = self.atoms[number], self.pieces[number]
+        factors = factors.to(piece)
         if place is None:
             atom.cut(piece).mul_(atom.spread(factors))
         else:
             place.cut(piece, atom).mul_(place.spread(factors, atom))
         return piece
 
-    def directions(self, prepare: Callable[[int], Tensor], deliver: Deliver, spectral: bool = True) -> None:
+    def directions(self, prepare: Callable[[int], Tensor], deliver: Deliver, geometry: Geometry = "spectral") -> None:
         """The unit direction of every tensor: matrices from their owners, vectors from a sum of squares.
 
         Args:
             prepare: gives what is here of a tensor, by its number; its memory may be used again.
             deliver: takes what is here of its direction.
-            spectral: False divides matrices by their Frobenius norms, too.
+            geometry: "frobenius" divides matrices by their norms, too.
         """
+        spectral = geometry == "spectral"
         exchanges = self._plan_exchanges() if spectral else []
         away = {number for exchange in exchanges for number in exchange.layouts}
         divided: dict[int, Tensor] = {}
@@ -108,10 +105,10 @@ class Spread:
         """Every part over its Frobenius norm."""
         some = list(pieces)
         dtype = self._dtype(list(pieces.values()))
-        found = dict.fromkeys(range(len(self.atoms)))
+        found: dict[int, Tensor | None] = dict.fromkeys(range(len(self.atoms)))
         for number, piece in pieces.items():
             atom, place = self.atoms[number], self.pieces[number]
-            found[number] = (squares(piece, atom) if place is None else place.squares(piece, atom)).to(dtype)
+            found[number] = _squares(piece, atom, place).to(dtype)
         device = next(iter(pieces.values())).device
         each = [
             torch.zeros(size, dtype=dtype, device=device) if sums is None else sums
@@ -194,4 +191,17 @@ def _layout(tensor: Any, copies: Any) -> tuple[tuple[int, ...], Layout] | None:
 
 
 def _unit(stack: Tensor, atom: Atom) -> Tensor:
-    return unit_direction(stack, atom, "spectral", overwrite=True)[0]
+    return unit_direction(stack, atom, "spectral")
+
+
+def _sums(piece: Tensor, atom: Atom) -> Tensor:
+    cut = atom.cut(piece)
+    return (cut.sum(atom.inner) if atom.inner else cut).flatten()
+
+
+def _squares(piece: Tensor, atom: Atom, place: Piece | None) -> Tensor:
+    if piece.is_sparse:
+        piece = piece.to_dense()
+    return (
+        _sums(piece.to(accumulation_dtype(piece.dtype)).square(), atom) if place is None else place.squares(piece, atom)
+    )

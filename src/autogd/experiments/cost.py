@@ -9,9 +9,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from autogd import models
-from autogd.geometry.atoms import Atom
-from autogd.geometry.directions import unit_direction
-from autogd.geometry.roles import read_roles
+from autogd.geometry.atom import Atom
+from autogd.geometry.catalogue import read_roles
+from autogd.geometry.direction import unit_direction
 from autogd.training.config import Config
 
 __all__ = ["Cost", "cost"]

@@ -1,190 +1,15 @@
-r"""The catalogue of atoms: how one parameter tensor enters the derivation.
-
-A tensor matters to the bound on the network's output only through three things:
-
-* how it is **cut** into linear maps, the parts;
-* the **scale** of a unit perturbation of one part, chosen so that activations of unit root-mean-square move by at most
-  one unit of root-mean-square;
-* where it **starts**, so that activations keep unit root-mean-square.
-
-All of it is data: an `Atom` is the tensor viewed as a grid of matrices, and a number. The norm of a perturbation is the
-largest part's norm over the scale; its dual, the number that enters the gradient summary, is the sum over the parts of
-scale × (dual norm of the part). A new layer type is a new function in this file, never a branch in an optimiser.
-"""
+r"""The rest of the atoms. As `autogd.atoms`, this file has all of them."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal
+from dataclasses import replace
 
 from torch import Tensor, nn
+
+from autogd.geometry.atom import VECTOR, Atom, Rule, bias, embedding, gain, kernel, matrix
 
 __all__ = [
     "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
 ]  # fmt: skip
-
-# Shares of the depth, where a layer has 1. A matrix reaches its bound on one direction of its input only; a vector that
-# is added to activations, or scales them (a bias, a gain, a token), moves them by all that its bound allows, whatever
-# the input, and so does a row of a table that is looked up. They get less: docs/depth.md compares the rules.
-VECTOR = 1 / 32
-LOOKUP = 1 / 4
-
-Start = Literal["orthogonal", "ones", "zeros", "as it is"]
-
-
-@dataclass(frozen=True)
-class Atom:
-    """One parameter tensor, cut into equal matrices.
-
-    Args:
-        kind: the name in the catalogue.
-        shape: the tensor's shape when viewed as a grid of matrices; never a copy.
-        rows: the dimensions of `shape` that index a matrix's outputs.
-        columns: the dimensions of `shape` that index its inputs.
-        scale: the size (operator norm) of a unit perturbation of one matrix.
-        start: what `initialise_` puts there.
-        weight: each part's share of the depth, where a layer has 1: a step moves it by weight · η/L of its size.
-        stack: how many layers the tensor packs, or which share of one it is; weight · stack is what it adds to L.
-        diagonal: the vector is the diagonal of a matrix.
-        free: its size is information, not to be held at Prescription 1's: a readout, or a gate.
-
-    >>> atom = matrix(nn.Linear(8, 2).weight)
-    >>> atom.parts, atom.scale
-    (1, 0.5)
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    scale: float
-    start: Start = "orthogonal"
-    weight: float = 1.0
-    stack: float = 1
-    diagonal: bool = False
-    free: bool = False
-
-    @property
-    def depth(self) -> float:
-        """How many layers of the depth L the tensor stands for."""
-        return self.weight * self.stack
-
-    @cached_property
-    def inner(self) -> tuple[int, ...]:
-        """The dimensions of `shape` within one part."""
-        return self.rows + self.columns
-
-    @cached_property
-    def grid(self) -> tuple[int, ...]:
-        """The dimensions of `shape` that index the parts."""
-        return tuple(i for i in range(len(self.shape)) if i not in self.inner)
-
-    @cached_property
-    def parts(self) -> int:
-        """How many matrices the tensor is cut into."""
-        return math.prod(self.shape[i] for i in self.grid)
-
-    @property
-    def fan_out(self) -> int:
-        """Rows of one matrix."""
-        return math.prod(self.shape[i] for i in self.rows)
-
-    @property
-    def fan_in(self) -> int:
-        """Columns of one matrix."""
-        return math.prod(self.shape[i] for i in self.columns)
-
-    @property
-    def target(self) -> float:
-        """The size of one part under Prescription 1, 0 where the atom starts at zero."""
-        return 0.0 if self.start == "zeros" else self.scale
-
-    @property
-    def held_at(self) -> float:
-        """The Frobenius norm of all parts that Prescription 1 gives a hidden matrix; infinite for what is not one."""
-        hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1
-        return (
-            self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts)
-            if hidden and not self.free
-            else math.inf
-        )
-
-    def repeated(self, times: int) -> "Atom":
-        """The atom of so many such tensors, stacked."""
-        rows, columns = (tuple(i + 1 for i in dims) for dims in (self.rows, self.columns))
-        return replace(self, shape=(times, *self.shape), rows=rows, columns=columns)
-
-    def cut(self, tensor: Tensor) -> Tensor:
-        """View a tensor of the parameter's shape as the grid of matrices."""
-        return tensor if tensor.shape == self.shape else tensor.view(self.shape)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """One number a part, shaped to multiply the cut tensor."""
-        return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
-
-    def matrices(self, tensor: Tensor) -> Tensor:
-        """The parts as a batch, parts × fan_out × fan_in; a copy where no view can serve."""
-        order = (*self.grid, *self.rows, *self.columns)
-        return self.cut(tensor).permute(order).reshape(self.parts, self.fan_out, self.fan_in)
-
-    def join(self, matrices: Tensor) -> Tensor:
-        """The batch that `matrices` gives, in the shape that `cut` gives."""
-        order = (*self.grid, *self.rows, *self.columns)
-        back = sorted(range(len(order)), key=order.__getitem__)
-        return matrices.reshape([self.shape[i] for i in order]).permute(back)
-
-
-Rule = Callable[[Tensor, nn.Module | None], Atom]
-"""What the catalogue holds: a parameter and the module that owns it give an atom."""
-
-
-def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, transposed: bool = False) -> Atom:
-    r"""A linear map from d_in to d_out, or `stack` of them packed along the output dimension.
-
-    Inputs of unit root-mean-square have norm √d_in, outputs should have √d_out, so ‖W‖_* = √(d_out/d_in) keeps the
-    root-mean-square at one (Prescription 1), and a perturbation of that size moves it by at most one. `transposed`
-    tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a recurrent cell) are as many
-    matrices and as many layers as they would be apart.
-
-    >>> matrix(nn.Linear(16, 4).weight).scale
-    0.5
-    """
-    first, second = weight.shape
-    outputs, inputs = (second, first) if transposed else (first, second)
-    outputs = _divide(outputs, stack, weight)
-    scale = math.sqrt(outputs / inputs)
-    if stack == 1:
-        rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
-        return Atom("matrix", (first, second), rows, columns, scale)
-    if transposed:
-        return Atom("matrix", (inputs, stack, outputs), (2,), (0,), scale, stack=stack)
-    return Atom("matrix", (stack, outputs, inputs), (1,), (2,), scale, stack=stack)
-
-
-def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
-    r"""A convolution: one matrix per tap of the kernel, and per group.
-
-    An output position adds up one matrix-vector product per tap. With inputs of unit root-mean-square, and products
-    that add like independent numbers, root-mean-square one at the output asks of each tap 1/√taps of what a lone matrix
-    may have: √(out/in)/√taps, out and in counted within a group. Groups act side by side on different channels, so all
-    of them together are one layer.
-
-    >>> kernel(nn.Conv2d(4, 16, 3, bias=False).weight).parts
-    9
-    """
-    groups = getattr(module, "groups", 1)
-    transposed = getattr(module, "transposed", False)
-    lead, other, *taps = weight.shape
-    within = _divide(lead, groups, weight)
-    # a transposed convolution stores (in, out/groups, taps...): the first dimension is the input
-    outputs, inputs = (other, within) if transposed else (within, other)
-    scale = math.sqrt(outputs / inputs / math.prod(taps))
-    if groups == 1:
-        rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
-        return Atom("kernel", (lead, other, *taps), rows, columns, scale)
-    rows, columns = ((2,), (1,)) if transposed else ((1,), (2,))
-    return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
 
 
 def bilinear(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -199,20 +24,6 @@ def bilinear(weight: Tensor, module: nn.Module | None = None) -> Atom:
     return Atom("bilinear", (out, first, second), (0,), (1, 2), math.sqrt(out / (first * second)))
 
 
-def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
-    r"""A table of n vectors: one d × 1 matrix per row.
-
-    The input is one-hot, of norm 1, and picks one row; the output should have norm √d. So each row is a matrix of its
-    own with target √(d/1). A row that no input picked has no gradient and does not move.
-
-    >>> atom = embedding(nn.Embedding(10, 4).weight)
-    >>> atom.parts, atom.scale
-    (10, 2.0)
-    """
-    n, d = weight.shape
-    return Atom("embedding", (n, d), (1,), (), math.sqrt(d), weight=LOOKUP)
-
-
 def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
     r"""Learned vectors that join the activations: class and mask tokens, a table of positions.
 
@@ -224,37 +35,6 @@ def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
     """
     last = weight.dim() - 1
     return Atom("token", tuple(weight.shape), (last,), (), math.sqrt(weight.shape[last]), "as it is", VECTOR)
-
-
-def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
-    r"""A d × 1 matrix that acts on the constant input 1.
-
-    A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
-    scale is √(d/1). It adds to that weight's output, so it starts at zero, where the weight alone keeps the size right.
-
-    >>> bias(nn.Linear(3, 16).bias).scale
-    4.0
-    """
-    d = _divide(weight.numel(), stack, weight)
-    if stack == 1:
-        return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
-    return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:
-    r"""A diagonal matrix: the affine part of a norm layer, a layer-scale vector, the slopes of a PReLU.
-
-    Ones keep the root-mean-square at one. As for the size of a perturbation δ: its operator norm is ‖δ‖_∞, which the
-    output reaches only for an input with all its energy in one coordinate. What enters a gain has just been normalised
-    and is spread over all d coordinates, so ‖δ∘x‖ is about ‖δ‖₂, against √d for the output itself: the relative size is
-    δ's root-mean-square, and a unit perturbation has ‖δ‖₂ = √d. (Under Assumption 2, the operator norm read as a
-    Frobenius norm, a unit perturbation would move each gain by 1/√d only.)
-
-    >>> gain(nn.LayerNorm(16).weight).scale
-    4.0
-    """
-    dims = tuple(range(weight.dim()))
-    return Atom("gain", tuple(weight.shape), dims, (), math.sqrt(weight.numel()), start, VECTOR, diagonal=True)
 
 
 def scalars(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -279,9 +59,3 @@ def beside(atom: Atom, count: int) -> Atom:
     0.5
     """
     return replace(atom, stack=atom.stack / count)
-
-
-def _divide(size: int, stack: int, weight: Tensor) -> int:
-    if size % stack:
-        raise ValueError(f"a tensor of shape {tuple(weight.shape)} cannot be cut into {stack} equal parts")
-    return size // stack

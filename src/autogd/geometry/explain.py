@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
+from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import read_roles
 
 __all__ = ["Explanation", "Row", "explain"]
 

@@ -5,9 +5,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
+from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import accumulation_dtype
-from autogd.geometry.roles import read_roles
 
 __all__ = ["initialise_", "semi_orthogonal"]
 

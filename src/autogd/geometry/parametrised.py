@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.parametrize import ParametrizationList
 
-from autogd.geometry.atoms import Atom, Rule, Start, gain
+from autogd.geometry.atom import Atom, Rule, Start, gain
 
 __all__ = ["parametrised"]
 

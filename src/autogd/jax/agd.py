@@ -1,15 +1,18 @@
 """Automatic gradient descent as an `optax.GradientTransformation`."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from autogd.engine.groups import check_number
 from autogd.jax.labels import Label, Labelled, default_label, read_leaves
 from autogd.jax.parts import accumulation_dtype, scaled
-from autogd.jax.theorem import learning_rate, measure
-from autogd.optim.groups import check_number
+from autogd.jax.theorem import norms_of, parts_of, split
+from autogd.optim.bound import ExponentialMajorisation
+from autogd.optim.rule import decayed, theorem_2
 
 __all__ = ["AGDState", "agd", "labelled"]
 
@@ -62,20 +65,20 @@ def agd(
         if weight_decay and params is None:
             raise ValueError("weight_decay: it shrinks the weights, so update needs them: update(grads, state, params)")
         leaves = labelled(updates, label)
-        measured = measure(leaves)
-        eta = jnp.where(measured.finite, learning_rate(measured.gradient_summary), 0)
+        parts = parts_of(leaves)
+        bound = partial(ExponentialMajorisation().learning_rate, xp=jnp)
+        eta, coefficients, summary = theorem_2(norms_of([leaf.array for leaf in leaves], leaves), parts, bound, jnp)
+        eta = jnp.where(summary.finite, eta, 0)
         steps = []
-        for leaf, norms, heard in zip(leaves, measured.norms, measured.heard, strict=True):
-            # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-            reach = gain * leaf.atom.weight * leaf.atom.scale / measured.depth
-            step = scaled(leaf.array, jnp.where(heard, -eta * reach / norms, 0), leaf.atom)
+        for leaf, some in zip(leaves, split(gain * coefficients, leaves), strict=True):
+            step = scaled(leaf.array, some, leaf.atom)
             # zero times a gradient that is not finite is not zero
-            steps.append(jnp.where(measured.finite, step, jnp.zeros_like(step)))
+            steps.append(jnp.where(summary.finite, step, jnp.zeros_like(step)))
         if weight_decay:
-            for i, (leaf, weight) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
-                share = gain * weight_decay * leaf.atom.weight / measured.depth
-                steps[i] = (1 - eta * share).astype(weight.dtype) * weight + steps[i] - weight
-        told = AGDState(eta, measured.gradient_summary, state.skipped_steps + ~measured.finite)
+            keeps = decayed(eta * gain * parts.depth_shares / parts.depth, weight_decay, jnp)
+            for i, (keep, weight) in enumerate(zip(keeps, jax.tree.leaves(params), strict=True)):
+                steps[i] = keep.astype(weight.dtype) * weight + steps[i] - weight
+        told = AGDState(eta, summary.G, state.skipped_steps + ~summary.finite)
         return jax.tree.unflatten(jax.tree.structure(updates), steps), told
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from autogd.geometry import atoms
+from autogd.geometry.atom import Start
 from autogd.geometry.atoms import Atom, beside
 
 __all__ = ["Atom", "Outputs", "beside", "bias", "embedding", "gain", "kernel", "matrix", "scalars", "token"]
@@ -99,7 +100,7 @@ def bias(array: Any, *, stack: int = 1) -> Atom:
     return atoms.bias(_like(array), stack=stack)
 
 
-def gain(array: Any, *, start: atoms.Start = "ones") -> Atom:
+def gain(array: Any, *, start: Start = "ones") -> Atom:
     """A diagonal matrix: the scale of a norm layer.
 
     >>> import jax.numpy as jnp

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 from autogd.jax.labels import Label, default_label, read_leaves
 from autogd.jax.parts import accumulation_dtype, join
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 from autogd.jax import atoms
 
 __all__ = ["Label", "Labelled", "default_label", "read_atoms", "read_leaves"]

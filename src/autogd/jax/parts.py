@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from autogd.geometry.atoms import Atom
+from autogd.geometry.atom import Atom
 
 __all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "scaled", "smallest"]
 

@@ -2,20 +2,23 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from autogd.geometry.atoms import Atom
+from autogd.engine.groups import check_number
+from autogd.geometry.atom import Atom
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
 from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
-from autogd.jax.polar import polar
-from autogd.jax.theorem import measure
-from autogd.optim.groups import check_number
+from autogd.jax.polar import orthogonalise
+from autogd.jax.theorem import norms_of, parts_of, split
+from autogd.optim.bound import ExponentialMajorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
+from autogd.optim.rule import held, summarise
 
 __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
@@ -67,41 +70,49 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         if params is None:
             raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
         leaves = _free_readout(labelled(updates, label))
-        measured = measure(leaves)
-        G, depth, dtype = measured.gradient_summary, measured.depth, measured.gradient_summary.dtype
-        active = measured.finite & (G > 0)
+        parts = parts_of(leaves)
+        G, _, moving, finite, _ = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
+        active = finite & (G > 0)
         # a gradient that is not finite changes nothing, and zero times it would not be zero
         grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
-        momenta = jax.tree.leaves(state.momentum)
-        size = sum(
-            leaf.atom.weight * leaf.atom.scale * frobenius(held.astype(dtype), leaf.atom).sum()
-            for leaf, held in zip(leaves, momenta, strict=True)
-        )
-        rate, factor = counted(state.rate, G, active, jnp)
-        chain = 0.0 if any(leaf.atom.kind == "gain" for leaf in leaves) else sum(leaf.atom.weight for leaf in leaves)
-        size = momentum_size(size / depth, state.rate.steps, jnp)
-        eta = jnp.where(active, learning_rate(jnp.maximum(rate.steps, 1), size, depth, chain, jnp), 0)
-        step, keep = eta * gain, jnp.where(active, MOMENTUM, 1)
-        share = jnp.where(step == 0, 0, averaging_share(rate.steps))
+        momenta, weights = jax.tree.leaves(state.momentum), jax.tree.leaves(params)
+        rate, intake = counted(state.rate, G, active, jnp)
+        size = (parts.reach * norms_of(momenta, leaves)).sum() / parts.depth
+        size = momentum_size(size, state.rate.steps, jnp)
+        normed = any(leaf.atom.kind == "gain" for leaf in leaves)
+        chain = 0.0 if normed else sum(leaf.atom.depth_share for leaf in leaves)
+        bound = partial(ExponentialMajorisation().learning_rate, xp=jnp)
+        eta = jnp.where(active, learning_rate(jnp.maximum(rate.steps, 1), size, parts.depth, chain, bound, jnp), 0)
+        moves = eta * gain * parts.depth_shares / parts.depth
+        share = jnp.where(eta * gain == 0, 0, averaging_share(rate.steps))
+        coefficients = jnp.where(moving, parts.reach, 0) * (eta * gain / parts.depth)
 
         steps, momentum, ahead = [], [], []
-        for leaf, grad, weight, held, apart, heard in zip(
-            leaves, grads, jax.tree.leaves(params), momenta, jax.tree.leaves(state.ahead), measured.heard, strict=True
+        for leaf, grad, weight, kept, apart, size, move in zip(
+            leaves,
+            grads,
+            weights,
+            momenta,
+            jax.tree.leaves(state.ahead),
+            split(coefficients, leaves),
+            moves,
+            strict=True,
         ):
             wide = accumulation_dtype(leaf.array)
-            new = grad.astype(wide) * (factor * (1 - MOMENTUM)).astype(wide)
-            moved = new + keep.astype(wide) * held.astype(wide)
-            size = jnp.where(heard, leaf.atom.weight * leaf.atom.scale / depth, 0)
-            direction = _direction(moved * keep.astype(wide) + new, leaf.atom, size.astype(wide))
-            kept = _held(weight.astype(wide), leaf.atom, (step * leaf.atom.weight / depth).astype(wide))
-            steps.append((kept - direction * step.astype(wide) - weight.astype(wide)).astype(leaf.array.dtype))
-            momentum.append(moved.astype(held.dtype))
+            keep = jnp.where(active, MOMENTUM, 1).astype(wide)
+            new = grad.astype(wide) * (intake * (1 - MOMENTUM)).astype(wide)
+            moved = new + keep * kept.astype(wide)
+            direction = _direction(moved * keep + new, leaf.atom, size.astype(wide))
+            old = weight.astype(wide)
+            hold = held(jnp.sqrt(jnp.square(old).sum()), leaf.atom.held_at, move.astype(wide), jnp)
+            steps.append((hold * old - direction - old).astype(leaf.array.dtype))
+            momentum.append(moved.astype(kept.dtype))
             # x ← x + share·(w − x), for x less w, with w moved by the step
             ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))
         finished, *trees = (
             jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, ahead)
         )
-        told = StochasticAGDState(trees[0], trees[1], rate, eta, state.skipped_steps + ~measured.finite)
+        told = StochasticAGDState(trees[0], trees[1], rate, eta, state.skipped_steps + ~finite)
         return finished, told
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -122,16 +133,7 @@ def _direction(ahead: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:
     if atom.fan_in == 1 or atom.fan_out == 1:
         norms = frobenius(ahead, atom)
         return scaled(ahead, jnp.where(norms > 0, size / norms, 0), atom)
-    return join(polar(matrices(ahead, atom)) * size[:, None, None], atom, ahead.shape)
-
-
-def _held(weight: jax.Array, atom: Atom, move: jax.Array) -> jax.Array:
-    """A hidden matrix above its size comes back to it, by no more than its step."""
-    if atom.held_at == float("inf"):
-        return weight
-    norm = jnp.sqrt(jnp.square(weight).sum())
-    keep = jnp.where(norm > atom.held_at, jnp.maximum(atom.held_at / norm, 1 - move), 1)
-    return weight * keep.astype(weight.dtype)
+    return join(orthogonalise(matrices(ahead, atom)) * size[:, None, None], atom, ahead.shape)
 
 
 def _free_readout(leaves: list[Labelled]) -> list[Labelled]:

@@ -1,66 +1,78 @@
-"""Theorem 2 on a list of labelled gradients: which parts count, G, and η."""
+"""The arrays of a step as `autogd.optim.rule` wants them: one number a part, in vectors."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from autogd.geometry.norms import rounding
 from autogd.jax.labels import Labelled
 from autogd.jax.parts import accumulation_dtype, frobenius
-from autogd.optim.plan import rounding
 
-__all__ = ["Measured", "audible", "learning_rate", "measure"]
+__all__ = ["ArrayParts", "norms_of", "parts_of", "split"]
 
 
-class Measured(NamedTuple):
-    """What a step knows of its gradients: for every array, the norms of its parts and which of them count."""
+@dataclass(eq=False)
+class ArrayParts:
+    """What `autogd.optim.rule.Parts` asks for."""
 
-    norms: list[jax.Array]
-    heard: list[jax.Array]
-    finite: jax.Array
-    gradient_summary: jax.Array
     depth: float
+    depth_shares: jax.Array
+    reach: jax.Array
+    speaks_for: jax.Array
+    noise: jax.Array
+    mate: jax.Array | None
+    mate_noise: jax.Array
+    totals: Callable[[jax.Array], jax.Array] | None
 
 
-def measure(leaves: Sequence[Labelled]) -> Measured:
-    """The norm of every part's gradient, and G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over those that count."""
+def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
+    """The constants of all parts, in the order of the leaves."""
     dtype = accumulation_dtype(*(leaf.array for leaf in leaves))
-    norms = [frobenius(leaf.array, leaf.atom).astype(dtype) for leaf in leaves]
-    duals = [leaf.atom.weight * leaf.atom.scale * norm for leaf, norm in zip(leaves, norms, strict=True)]
-    heard, finite = audible(duals, leaves)
-    depth = sum(leaf.atom.depth for leaf in leaves)
-    G = sum((jnp.where(h, d, 0).sum() for h, d in zip(heard, duals, strict=True)), jnp.zeros((), dtype)) / depth
-    return Measured(norms, heard, finite, G, depth)
-
-
-def audible(duals: Sequence[jax.Array], leaves: Sequence[Labelled]) -> tuple[list[jax.Array], jax.Array]:
-    """Which parts' gradients stand out from rounding, and whether all are finite: `autogd.optim.plan.audible`.
-
-    A part whose gradient is zero, or smaller than rounding can produce beside the largest array's, or a bias's beside
-    its own weight's, counts as zero: to normalise it would turn noise into a full-size step.
-    """
-    totals = [dual.sum() for dual in duals]
-    largest = jnp.stack([t / leaf.atom.weight for t, leaf in zip(totals, leaves, strict=True)]).max()
-    # every part of an array has its weight and its siblings: times their number, a part speaks for the whole array
-    whole = [dual * (leaf.atom.parts / leaf.atom.weight) for dual, leaf in zip(duals, leaves, strict=True)]
-    heard = []
-    for mine, leaf in zip(whole, leaves, strict=True):
-        dtype = getattr(torch, leaf.array.dtype.name)
-        loud = mine > rounding(dtype) * largest
-        if leaf.mate is not None:
+    counts = [leaf.atom.parts for leaf in leaves]
+    offsets = [0, *accumulate(counts)]
+    owner = jnp.repeat(jnp.arange(len(leaves)), jnp.array(counts), total_repeat_length=offsets[-1])
+    mate, mate_noise = list(range(offsets[-1])), [0.0] * offsets[-1]
+    for i, leaf in enumerate(leaves):
+        if leaf.mate is None:
+            continue
+        noise = rounding(_torch_dtype(leaf.array), beside_own_weight=True)
+        for part in range(counts[i]):
             # packed biases go with packed weights; beside a kernel of many taps, the first stands for all
-            theirs = whole[leaf.mate] if whole[leaf.mate].shape == mine.shape else whole[leaf.mate][0]
-            loud &= mine > rounding(dtype, beside_own_weight=True) * theirs
-        heard.append(loud)
-    return heard, jnp.isfinite(jnp.stack(totals).sum())
+            mate[offsets[i] + part] = offsets[leaf.mate] + (part if counts[leaf.mate] == counts[i] else 0)
+            mate_noise[offsets[i] + part] = noise
+
+    def per_part(values: list[float]) -> jax.Array:
+        return jnp.array(values, dtype)[owner]
+
+    atoms = [leaf.atom for leaf in leaves]
+    return ArrayParts(
+        depth=sum(atom.depth for atom in atoms),
+        depth_shares=jnp.array([atom.depth_share for atom in atoms], dtype),
+        reach=per_part([atom.depth_share * atom.scale for atom in atoms]),
+        speaks_for=per_part([atom.parts / atom.depth_share for atom in atoms]),
+        noise=per_part([rounding(_torch_dtype(leaf.array)) for leaf in leaves]),
+        mate=jnp.array(mate) if any(mate_noise) else None,
+        mate_noise=jnp.array(mate_noise, dtype),
+        totals=lambda values: jax.ops.segment_sum(values, owner, len(leaves)),
+    )
 
 
-def learning_rate(G: jax.Array) -> jax.Array:
-    """Theorem 2: eta = log((1 + sqrt(1 + 4G)) / 2), in a form that keeps its digits when G is small.
+def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Array:
+    """The Frobenius norm of every part of every array, as one vector."""
+    dtype = accumulation_dtype(*(leaf.array for leaf in leaves))
+    each = zip(arrays, leaves, strict=True)
+    return jnp.concatenate([frobenius(array.astype(dtype), leaf.atom) for array, leaf in each])
 
-    >>> round(float(learning_rate(jnp.array(2.0))), 4)
-    0.6931
-    """
-    return jnp.log1p(2 * G / (1 + jnp.sqrt(1 + 4 * G)))
+
+def split(values: jax.Array, leaves: Sequence[Labelled]) -> list[jax.Array]:
+    """One number a part, as one vector an array."""
+    return jnp.split(values, list(accumulate(leaf.atom.parts for leaf in leaves))[:-1])
+
+
+def _torch_dtype(array: jax.Array) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, array.dtype.name)
+    return dtype

@@ -1,8 +1,7 @@
-"""The optimiser: gather, solve, apply."""
+"""The optimisers: the equations, in files named after them."""
 
 from autogd.optim.agd import AGD
-from autogd.optim.averaged import AveragedAGD
-from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
+from autogd.optim.bound import ExponentialMajorisation, Majorisation
 from autogd.optim.stochastic import StochasticAGD
 
-__all__ = ["AGD", "AveragedAGD", "ExponentialMajorisation", "Majorisation", "StochasticAGD"]
+__all__ = ["AGD", "ExponentialMajorisation", "Majorisation", "StochasticAGD"]

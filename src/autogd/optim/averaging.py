@@ -1,48 +1,40 @@
-"""The weights to evaluate and to ship, swapped in and out of the model."""
+r"""How much of a new point goes into the average of the weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from autogd.optim.sharded import local
+from autogd.engine.backend import Average
 
-__all__ = ["exchanged"]
+__all__ = ["BETA", "beside_average", "newest_weight"]
+
+BETA = 0.9  # how much of the point at which gradients are taken is the average
 
 
-@contextmanager
-def exchanged(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> Iterator[None]:
-    """Inside, every parameter holds the other tensor's numbers; on the way out, exactly what it held before.
+def newest_weight(group: dict[str, Any], eta: Tensor) -> Tensor:
+    """c = η²/Ση², the weight of a group's newest point in the mean; 0 if there was no step. The sum is kept there."""
+    square = (eta * (group["lr"] * group["gain"])).square()
+    group["squares"] = group["squares"].to(square) + square if "squares" in group else square
+    return torch.where(group["squares"] > 0, square / group["squares"], 0)
 
-    Args:
-        others: for each parameter, what it is to hold.
-        modules: those that FSDP2 may have gathered the parameters of.
 
-    >>> weight = nn.Parameter(torch.zeros(2))
-    >>> with exchanged({weight: torch.ones(2)}):
-    ...     print(weight.data)
-    tensor([1., 1.])
-    >>> weight.data
-    tensor([0., 0.])
+def beside_average(c: Tensor) -> Average:
+    r"""How AGD moves if gradients are taken near the average: three points, of which two are held.
+
+    z takes the steps; x is the mean of all z, each weighted by the square of its step; y = (1 − β)z + βx is what the
+    model holds, where gradients are taken (Defazio and others, arXiv 2405.15682). AGD's bound limits how far a gradient
+    moves the model. Of a step of z, y moves the share 1 − β + βc. So z takes AGD's step δ divided by that share, and a
+    gradient moves y by δ. With D = y − x,
+
+    .. math:: y \leftarrow y + \frac{\beta c}{1 - \beta} D + \delta, \qquad
+       x \leftarrow x + \frac{c}{1 - \beta} D + \frac{c}{1 - \beta + \beta c} \delta,
+
+    so z need not be held. In the first step the share is 1 and falls towards 1 − β: a warm-up that is derived.
+
+    >>> [round(float(each), 3) for each in beside_average(torch.tensor(0.1))]
+    [0.9, 1.0, 0.526]
     """
-    kept = {parameter: local(parameter).detach().clone() for parameter in others}
-    try:
-        with torch.no_grad():
-            for parameter, other in others.items():
-                local(parameter).copy_(local(other))
-        _reshard(modules)
-        yield
-    finally:
-        _reshard(modules)
-        with torch.no_grad():
-            for parameter, held in kept.items():
-                local(parameter).copy_(held)
-
-
-def _reshard(modules: Sequence[nn.Module]) -> None:
-    """Free what FSDP2 has gathered: it would be used again, and holds what the weights were before."""
-    for module in modules:
-        for each in module.modules():
-            if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, told without importing its package
-                each.reshard()  # type: ignore[operator]
+    # in the first step the average is the newest point itself, wherever it was
+    along, beside = torch.where(c < 1, BETA / (1 - BETA) * c, 0), torch.where(c < 1, c / (1 - BETA), 1)
+    return Average(along, beside, c / (1 - BETA + BETA * c))

@@ -14,6 +14,7 @@ Plain operators and a namespace serve PyTorch and JAX alike.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -80,19 +81,28 @@ def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
     return xp.where(steps > 0, size / xp.where(steps > 0, missing, 1), 1)
 
 
-def learning_rate(steps: Any, size: Any, depth: float, chain: float, xp: Any = torch) -> Any:
-    """The law: eta = log(1 + L mu / sqrt(t)).
+def learning_rate(
+    steps: Any, size: Any, depth: float, chain: float, bound: Callable[[Any], Any], xp: Any = torch
+) -> Any:
+    """The law: eta = log(1 + L mu / sqrt(t)) for Lemma 5, and for another bound the step that it takes there.
+
+    With x = Lμ/√t for what the function may turn over, Lemma 5's bound takes the step log(1 + x) at a gradient summary
+    of G = x + x². So the law is a gradient summary, and any bound turns it into a step.
 
     Args:
         steps: t, this one included.
         size: M, of the momentum, in units of a typical gradient.
         depth: L.
         chain: D, the longest run of layers that compound.
+        bound: from a gradient summary to a step: a majorisation's `learning_rate`.
         xp: `torch` or `jax.numpy`.
 
-    >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4)), 4)
+    >>> from autogd.optim.bound import ExponentialMajorisation
+    >>> bound = ExponentialMajorisation().learning_rate
+    >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
     mu = xp.clip(2 * size, min=SHORTEST, max=STEP)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
-    return xp.log1p(depth * mu / xp.sqrt(steps))
+    x = depth * mu / xp.sqrt(steps)
+    return bound(x + x * x)

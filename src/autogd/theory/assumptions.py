@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import read_roles
 from autogd.optim.agd import AGD
 from autogd.theory.convergence import polyak_lojasiewicz
 from autogd.theory.linearisation import linearise

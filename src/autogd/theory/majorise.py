@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from autogd.optim.majorisation import ExponentialMajorisation, Majorisation
+from autogd.optim.bound import ExponentialMajorisation, Majorisation
 from autogd.theory.losses import CappedQuadratic, Loss, find_loss, square
 from autogd.theory.perturbation import Bound
 from autogd.theory.walk import NetworkBound, perturbation_bound

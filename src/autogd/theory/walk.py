@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx, nn
 
+from autogd.geometry.catalogue import Role, read_roles
 from autogd.geometry.norms import operator_norm
-from autogd.geometry.roles import Role, read_roles
 from autogd.theory import operations
 from autogd.theory.perturbation import Bound, average_pool, compose, elementwise, given, linear, normalise, offset
 
@@ -245,7 +245,7 @@ class _Walker(fx.Interpreter):
         """Every trained parameter's part of η, as AGD divides it; tied ones count once in L."""
         trained = {name: role for name, role in self.roles.items() if role.parameter.requires_grad}
         depth = sum(role.atom.depth for role in {role.parameter: role for role in trained.values()}.values())
-        return {name: role.atom.weight / depth for name, role in trained.items()}
+        return {name: role.atom.depth_share / depth for name, role in trained.items()}
 
     def _module(self, name: str, before: Tensor, after: Tensor) -> Callable[[Bound], Bound]:
         module = self.fetch_attr(name)

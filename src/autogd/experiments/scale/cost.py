@@ -14,8 +14,8 @@ from torch import nn
 
 from autogd.engine.owners import Block, Layout, Ownership, assign, flops, traffic
 from autogd.engine.shards import Split
-from autogd.geometry.atoms import Atom
-from autogd.geometry.roles import read_roles
+from autogd.geometry.atom import Atom
+from autogd.geometry.catalogue import read_roles
 
 __all__ = ["METHODS", "Cost", "Load", "costs", "polar_flops", "tensors_of"]
 
@@ -72,7 +72,7 @@ def polar_flops(atom: Atom) -> int:
     """FLOPs of the polar factors of an atom: each step takes a gram, its square, and two products with the matrix.
 
     >>> import torch
-    >>> from autogd.geometry.atoms import matrix
+    >>> from autogd.geometry.atom import matrix
     >>> polar_flops(matrix(torch.empty(2, 3, device="meta")))
     256
     """
@@ -161,7 +161,10 @@ def _products(blocks: Sequence[Block]) -> int:
     for block in blocks:
         stacks[block.atom] = stacks.get(block.atom, 0) + 1
     return max(
-        (WIRE * n * a.parts * (2 * a.fan_out * a.fan_in + 3 * min(a.fan_out, a.fan_in) ** 2) for a, n in stacks.items()),
+        (
+            WIRE * n * a.parts * (2 * a.fan_out * a.fan_in + 3 * min(a.fan_out, a.fan_in) ** 2)
+            for a, n in stacks.items()
+        ),
         default=0,
     )
 
@@ -216,5 +219,10 @@ def _numel(shape: Sequence[int]) -> int:
     return product
 
 
-METHODS = {"one owner a matrix": _ours, "gather everything": _gathered, "AdamW": _adamw, "low rank (Dion-like)": _low_rank}
+METHODS = {
+    "one owner a matrix": _ours,
+    "gather everything": _gathered,
+    "AdamW": _adamw,
+    "low rank (Dion-like)": _low_rank,
+}
 """What is compared."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.initialise import initialise_, semi_orthogonal
-from autogd.optim.majorisation import ExponentialMajorisation
+from autogd.optim.bound import ExponentialMajorisation
 from autogd.theory.draws import Draw, draw, fully_connected, on_sphere
 from autogd.theory.majorise import FunctionalMajorisation, exponential
 from autogd.theory.perturbation import deep_relative_trust, output_bound

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autogd.losses import square_loss
 from autogd.optim.agd import AGD
-from autogd.optim.majorisation import ExponentialMajorisation
+from autogd.optim.bound import ExponentialMajorisation
 from autogd.theory.convergence import (
     critical_point_rate,
     decrease,

@@ -42,9 +42,9 @@ static inline uint16_t rounded(float value) {
 
 /* How much of m and of g there is in a. */
 typedef struct { float old, fresh; } mixture;
-static inline mixture ahead(const settings *s, int64_t sign) {
+static inline mixture ahead(const settings *s) {
     const float old = s->keep * s->keep;
-    return (mixture){old, (1 - old) * s->factor * sign};
+    return (mixture){old, (1 - old) * s->factor};
 }
 
 FOR_EVERY_PROCESSOR
@@ -128,7 +128,7 @@ typedef struct {
 static movement movement_of(const context *c, const tensor *t) {
     const int64_t at = t - c->tensors;
     const float keep = c->by->keep, step = c->steps[at];
-    return (movement){keep, (1 - keep) * c->by->factor * t->sign, step, c->keeps[at], step == 0 ? 0 : c->by->share};
+    return (movement){keep, (1 - keep) * c->by->factor, step, c->keeps[at], step == 0 ? 0 : c->by->share};
 }
 
 static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
@@ -157,7 +157,7 @@ static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t ro
 static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
     const context *c = given;
     const int64_t at = (block * t->rows + row) * t->run, n = t->part ? t->run : rows;
-    const mixture in = ahead(c->by, t->sign);
+    const mixture in = ahead(c->by);
     const movement by = movement_of(c, t);
     const float *scales = c->scales + t->first;
     if (t->part)
@@ -250,7 +250,7 @@ static void stage(const job *j, int which) {
     const settings *by = j->c->by;
     const int64_t N = at->N, from = begin_of(j, j->half), to = begin_of(j, j->half + 1);
     const int turns = j->norm > 0 && j->size != 0;
-    const mixture in = ahead(by, j->t->sign);
+    const mixture in = ahead(by);
     float *own = j->half ? at->other : at->one, *directions = at->directions + j->half * WIDTH * at->stride;
     if (which < MOVE && !turns) return;
     /* the square root of the norm of the gram's square: the square of the 8-norm of singular values */
@@ -323,8 +323,8 @@ void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices,
     const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0, room = room_for(N);
     const int64_t each = run > columns ? run : columns, desks = desks_for(turned, threads);
     float *scales = norms + parts;
+    const mixture in = ahead(by);
     for (int64_t k = 0; k < count; k++) {
-        const mixture in = ahead(by, tensors[k].sign);
         const int64_t end = k + 1 < count ? tensors[k + 1].first : parts;
         for (int64_t i = tensors[k].first; i < end; i++) {
             /* |old m + fresh g|^2; what rounding leaves of two that cancel must not be divided by */

@@ -61,13 +61,14 @@ _catalogue: dict[type | str, dict[str, Rule]] = {
 
 @dataclass(frozen=True)
 class Role:
-    """What one parameter is: its name, the module that owns it, its atom, and other names it is tied to."""
+    """What one parameter is: its name, the module that owns it, its atom, other names, whether it is the readout."""
 
     name: str
     parameter: Tensor
     module: nn.Module
     atom: Atom
     tied: tuple[str, ...] = ()
+    readout: bool = False
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
@@ -198,7 +199,7 @@ def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
     """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
     matrices = {role.parameter for role in roles if role.atom.held_at < float("inf")}
     last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
-    return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
+    return [replace(r, atom=replace(r.atom, free=True), readout=True) if r.parameter is last else r for r in roles]
 
 
 def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from autogd import StochasticAGD
-from autogd.geometry.atoms import matrix
-from autogd.optim import bundles, momentum
+from autogd.engine import bundles, foreach
+from autogd.engine.backend import Step
+from autogd.engine.plan import make_plan
+from autogd.geometry.atom import matrix
 
 
 class Scalars(nn.Module):
@@ -101,8 +103,8 @@ def test_no_bundle_is_larger_than_there_is_room_for(monkeypatch):
     model = network()
     model(torch.randn(5, 3, 8, 8, dtype=torch.float64)).sum().backward()
     optimiser = StochasticAGD(model)
-    plan = optimiser._plan()
-    found = bundles.bundles(plan)
+    plan = optimiser._new_backend(None).plan
+    found = bundles.bundles(plan, "spectral")
     assert [at for bundle in found for at in range(bundle.where.start, bundle.where.stop)] == list(
         range(len(plan.parameters))
     )
@@ -120,11 +122,12 @@ def test_a_large_tensor_moves_by_pieces_as_it_would_whole(monkeypatch, geometry)
     # all of them are large now, and may be cut
     monkeypatch.setattr(bundles, "ROOM", 30)
     monkeypatch.setattr(bundles, "PIECES", 1000)
-    plan = StochasticAGD(model)
+    optimiser = StochasticAGD(model)
     model(torch.randn(5, 3, 8, 8).double()).sum().backward()
-    cut = bundles.bundles(plan._plan())
+    plan = optimiser._new_backend(None).plan
+    cut = bundles.bundles(plan, geometry)
     assert len(cut) > len(list(model.parameters()))
-    assert sum(bundle.atom.parts for bundle in cut) == len(plan._plan().owner)
+    assert sum(bundle.batch[0] for bundle in cut) == len(plan.owner)
     model.zero_grad()
     by_pieces = trained(model, None, geometry=geometry)
     monkeypatch.setattr(bundles, "ROOM", 1 << 30)
@@ -136,7 +139,7 @@ def test_a_vocabulary_s_table_is_never_copied_whole():
     table = nn.Embedding(4000, 500)
     optimiser = StochasticAGD(table)
     table.weight.grad = torch.randn(4000, 500)
-    largest = max(bundle.atom.parts * 500 for bundle in bundles.bundles(optimiser._plan()))
+    largest = max(bundle.batch[0] * 500 for bundle in optimiser._new_backend(None).bundles)
     assert largest <= max(bundles.ROOM, table.weight.numel() // 64)
 
 
@@ -150,12 +153,15 @@ def test_a_stack_whose_parts_are_not_rows_of_the_tensor_stays_whole():
     assert not torch.equal(weight, before)
 
 
-def test_momentum_by_stretches_is_those_of_the_whole(monkeypatch):
-    monkeypatch.setattr(momentum, "ROOM", 10)
-    monkeypatch.setattr(momentum, "PIECES", 1000)
+def test_momentum_by_pieces_is_that_of_the_whole(monkeypatch):
+    monkeypatch.setattr(foreach, "ROOM", 10)
+    monkeypatch.setattr(foreach, "PIECES", 1000)
     for shape in ((1, 7, 5), (3, 4), (2, 9, 2, 2), (5,)):
         held, grad = torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
         kept = held.clone()
-        ahead = momentum.look_ahead(kept, grad, torch.tensor(0.5, dtype=torch.float64), 0.1)
+        step = Step(torch.zeros(1), intake=torch.tensor(0.5, dtype=torch.float64))
+        weight = torch.zeros(2, 2)
+        backend = foreach.Foreach(make_plan([(weight, matrix(weight), {})]), "frobenius", momentum=0.9)
+        ahead = backend._look_ahead(kept, grad, step)
         torch.testing.assert_close(kept, 0.9 * held + 0.05 * grad)
         torch.testing.assert_close(ahead, 0.81 * held + 0.095 * grad)

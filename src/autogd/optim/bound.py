@@ -7,7 +7,7 @@ Lemma 5 bounds the objective after a step of relative size η by
 and Theorem 2 minimises that bound. Any other bound with the same interface gives another optimiser.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,6 @@ class ExponentialMajorisation:
         """Lemma 5's right-hand side, less the objective itself."""
         return 0.5 * torch.expm1(eta) ** 2 - eta * G
 
-    def learning_rate(self, G: Tensor) -> Tensor:
-        """Theorem 2: eta = log((1 + sqrt(1 + 4G)) / 2), in a form that keeps its digits when G is small."""
-        return torch.log1p(G / (0.5 + torch.sqrt(G + 0.25)))
+    def learning_rate(self, G: Any, xp: Any = torch) -> Any:
+        """Theorem 2: eta = log((1 + sqrt(1 + 4G)) / 2), in a form that keeps its digits if G is small."""
+        return xp.log1p(G / (0.5 + xp.sqrt(G + 0.25)))

@@ -1,16 +1,17 @@
-"""AveragedAGD: three points of which two are held, and a model that moves as far as AGD's."""
+"""AGD with averaging: three points of which two are held, and a model that moves as far as AGD's."""
 
 import copy
 import io
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from autogd import AGD, AveragedAGD, StochasticAGD, initialise_
-from autogd.optim.averaged import BETA
-from autogd.optim.multi_tensor import MultiTensor
-from autogd.optim.native import Native
+from autogd import AGD, StochasticAGD, initialise_
+from autogd.optim.averaging import BETA
+
+AveragedAGD = partial(AGD, averaging=True)
 
 
 def network(dtype=torch.float64):
@@ -74,11 +75,10 @@ def steps(dtype=torch.float32, count=6, **settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.4}, {"maximize": True}, {"gain": 0.5}])
-def test_all_paths_agree(settings, monkeypatch):
-    optimiser, *found = steps(**settings)
-    assert type(optimiser._plan().kept["path"]) in (Native, MultiTensor)
+def test_all_backends_agree(settings, monkeypatch):
+    _, *found = steps(**settings)
     others = [steps(foreach=False, **settings)[1:], steps(torch.float64, **settings)[1:]]
-    monkeypatch.setattr("autogd.optim.paths.library", lambda: None)
+    monkeypatch.setattr("autogd.engine.library.library", lambda: None)
     others.append(steps(**settings)[1:])
     for other in others:
         for a, b in zip(found, other, strict=True):
@@ -131,8 +131,7 @@ def test_it_resumes_to_the_bit():
     assert torch.equal(averages(model, optimiser), averages(other, resumed))
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing(monkeypatch):
-    monkeypatch.setattr("autogd.optim.plan.Plan.looks", False)  # as on an accelerator
+def test_a_gradient_that_is_not_finite_changes_nothing(as_on_an_accelerator):
     model = network(torch.float32)
     optimiser = AveragedAGD(model, weight_decay=0.1)
     for i in range(3):

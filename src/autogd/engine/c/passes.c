@@ -73,9 +73,9 @@ void autogd_share(const tensor *tensors, int64_t count, int backwards, int witho
     }
 }
 
-/* How a tensor's weights and their average go: each along what separates them, and shrunk; then the weights along the
- * gradient, and the average a share of that way. */
-typedef struct { float weight, average, share, keep_weight, keep_average; } mixture;
+/* How a tensor's weights and their average go: each along what separates them; then the weights shrink and step along the
+ * gradient, and the average goes a share of that way. */
+typedef struct { float weight, average, share, keep; } mixture;
 
 /* `scales`, or `scale` where it is null, gives what the gradient is multiplied by; `average` may be null. */
 static inline __attribute__((always_inline)) void add_here(float *restrict weight, float *restrict average,
@@ -86,8 +86,9 @@ static inline __attribute__((always_inline)) void add_here(float *restrict weigh
         const float step = (scales ? scales[i] : scale) * grad[i];
         if (average) {
             const float apart = weight[i] - average[i];
-            weight[i] = by.keep_weight * (weight[i] + by.weight * apart) + step;
-            average[i] = by.keep_average * (average[i] + by.average * apart) + by.share * step;
+            const float ahead = weight[i] + by.weight * apart, change = (by.keep - 1) * ahead + step;
+            weight[i] = ahead + change;
+            average[i] += by.average * apart + by.share * change;
         } else
             weight[i] += step;
     }

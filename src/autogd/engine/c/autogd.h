@@ -1,6 +1,6 @@
 /* What the passes in C have in common: how a tensor is described, and how threads share the work.
  *
- * A tensor is a table in memory, blocks x rows x run, as autogd.geometry.runs says. Where `part` is not null, it tells
+ * A tensor is a table in memory, blocks x rows x run, as autogd.engine.layout says. Where `part` is not null, it tells
  * for every number of a block's run which part it belongs to, and rows repeat that; where it is null, a run is one
  * number, and a block is a part. Parts are numbered within the tensor; `first` is where its own begin among all.
  */
@@ -33,7 +33,6 @@ typedef struct {
     const int32_t *part;
     int64_t blocks, rows, run, first;
     int64_t turned; /* its parts are matrices, to be orthogonalised */
-    int64_t sign;   /* -1 where the objective is to rise */
     int64_t held;   /* its weights' norm is wanted */
 } tensor;
 

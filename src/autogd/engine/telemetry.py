@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from autogd.optim.plan import Plan
+from autogd.engine.plan import Plan
 
 __all__ = ["LastStep"]
 
@@ -37,18 +38,17 @@ class LastStep:
     names: tuple[str, ...]
     _plan: Plan = field(repr=False)
     _duals: Tensor = field(repr=False)  # of each part: scale · weight · the dual norm of its gradient
-    _heard: Tensor = field(repr=False)  # of each part: whether it moved
-    _multipliers: Tensor = field(repr=False)  # of each tensor, or one for all: what its group multiplies the step by
+    _active: Tensor = field(repr=False)  # of each part: whether it moved
+    _multipliers: Any = field(repr=False)  # of each tensor, or one for all: what its group multiplies the step by
 
     @cached_property
     def dual_norms(self) -> dict[str, Tensor]:
         """What each tensor's gradient adds to L·G: its parts' dual norms, times scale and share of the depth."""
-        totals = self._duals.new_zeros(len(self.names)).index_add_(0, self._plan.owner, self._duals)
-        return dict(zip(self.names, totals.unbind(), strict=True))
+        return dict(zip(self.names, self._plan.sums(self._duals).unbind(), strict=True))
 
     @cached_property
     def update_sizes(self) -> dict[str, Tensor]:
         """How far each tensor moved, in units of its target size: its largest part counts, and all have the same."""
-        moved = torch.zeros_like(self._plan.weights).index_add_(0, self._plan.owner, self._heard.to(self._duals.dtype))
-        sizes = self.learning_rate / self._plan.depth * self._plan.weights * self._multipliers.abs()
+        moved = self._plan.sums(self._active.to(self._duals.dtype))
+        sizes = self.learning_rate / self._plan.depth * self._plan.depth_shares * abs(self._multipliers)
         return dict(zip(self.names, torch.where(moved > 0, sizes, 0).unbind(), strict=True))

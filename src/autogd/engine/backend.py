@@ -1,0 +1,60 @@
+"""How a step is carried out on tensors: the protocol that every backend follows.
+
+A step has two stages. `measure` gives the rule the norms that it needs; `update` moves what the rule decided. The
+backends are `single_tensor` (the reference, to be read), `foreach` (fast on any device), `native` (in C, on the CPU)
+and `dtensor` (each process holds a slice). The tests hold all of them to the reference.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from autogd.engine.plan import Plan
+
+__all__ = ["Average", "Backend", "Norms", "Step"]
+
+
+class Norms(NamedTuple):
+    """What the rule must know before anything moves."""
+
+    gradients: Tensor  # of every part: the slope along its direction; for `frobenius` the norm of its gradient
+    momenta: Tensor  # of every part: the norm of its momentum; empty without momentum
+    weights: Tensor  # of every tensor: its norm; zero if no tensor is held
+
+
+class Average(NamedTuple):
+    """How an average x moves with the weights y, one number a tensor.
+
+    With D = y − x before the step: y ← y + along·D, then the step δ; x ← x + beside·D + share·δ.
+    """
+
+    along: Tensor | None  # None is zero, and `beside` is then `share`: x ← x + share·(y − x) after the step
+    beside: Tensor
+    share: Tensor
+
+
+class Step(NamedTuple):
+    """What the rule decided: W ← keep·W + coefficient·direction, and what becomes of momentum and average."""
+
+    coefficients: Tensor  # of every part; its gradient is its direction for `frobenius` without momentum
+    keeps: Tensor | None = None  # of every tensor; None is 1
+    finite: Tensor | None = None  # false: nothing changes; None: checked already
+    intake: Tensor | None = None  # what a gradient is multiplied by on its way into the momentum
+    average: Average | None = None
+
+
+class Backend(Protocol):
+    """Carries out the steps of one plan."""
+
+    plan: Plan
+
+    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
+        """The norms of gradients, momenta and held weights."""
+        ...
+
+    def update(
+        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
+    ) -> None:
+        """Move every tensor, its momentum and its average; `grads` are those that were measured."""
+        ...

@@ -1,0 +1,253 @@
+"""What torch's contract asks of an optimiser: groups, state, copies, errors. The mathematics is elsewhere."""
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autogd.engine.backend import Backend
+from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
+from autogd.engine.foreach import Foreach
+from autogd.engine.groups import as_groups, check_number, check_parameters, named_tensors
+from autogd.engine.native import Native, takes
+from autogd.engine.plan import Plan, make_plan
+from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
+from autogd.engine.single_tensor import SingleTensor
+from autogd.engine.swap import swapped
+from autogd.engine.telemetry import LastStep
+from autogd.geometry.atom import Atom, Rule
+from autogd.geometry.catalogue import read_roles, roles_from_shape, weight_of
+from autogd.geometry.chain import Runs, runs_of
+from autogd.geometry.direction import Geometry, check_geometry
+from autogd.geometry.norms import accumulation_dtype
+from autogd.geometry.sizes import measured_sizes
+
+__all__ = ["ReadsArchitecture", "choose_backend"]
+
+PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
+
+
+def choose_backend(
+    plan: Plan, geometry: Geometry, momentum: float = 0.0, foreach: bool | None = None, copies: Any = None
+) -> SingleTensor:
+    """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference."""
+    from autogd.engine.library import library  # not before it can be run as a program
+
+    if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, copies):
+        return Sharded(plan, geometry, momentum, copies)
+    if foreach is False or not plan.one_device or (plan.sparse and not momentum):
+        return SingleTensor(plan, geometry, momentum)
+    if takes(plan) and (passes := library()) is not None:
+        return Native(plan, passes, geometry, momentum)
+    return Foreach(plan, geometry, momentum)
+
+
+class ReadsArchitecture(Optimizer):
+    """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
+
+    momentum = 0.0  # the share of the momentum that a step keeps
+
+    def __init__(
+        self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
+        gain: float, weight_decay: float, foreach: bool | None, maximize: bool, process_group: Any,
+    ) -> None:  # fmt: skip
+        refuse_zero_redundancy(type(self).__name__)
+        check_number("gain", gain)
+        check_number("weight_decay", weight_decay, zero_too=True)
+        self._geometry = check_geometry(geometry)
+        if sizes not in ("dimensional", "measured"):
+            raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
+        self._sizes = sizes
+        self._overrides = dict(atoms or {})
+        self._averaging = averaging
+        self._atoms: dict[Tensor, Atom] = {}
+        self._names: dict[Tensor, str] = {}
+        self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
+        self._chain = 0.0  # D, how many layers compound
+        self._runs: Runs | None = None  # of the only Module
+        self._readouts: set[Tensor] = set()
+        self._process_group = process_group
+        self._peers: Peers | None = None  # found in the first step
+        self._backends: dict[object, Backend] = {}
+        self._ready: Backend | None = None  # the one whose tensors have room in the state
+        self._swapped = False  # whether the model holds the averaged weights
+        self._modules: list[weakref.ref[nn.Module]] = []
+        # what a step leaves behind to look at; nothing is read back from it, so it is not state
+        self.learning_rate = self.gradient_summary = torch.zeros(())
+        self.skipped_steps = torch.zeros((), dtype=torch.int64)
+        self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
+        # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
+        defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+        super().__init__(as_groups(params, type(self).__name__), defaults)
+        if self._overrides:
+            raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
+        group = dict(param_group)
+        if isinstance(group["params"], Iterator):
+            group["params"] = list(group["params"])
+        named = named_tensors(group["params"], len(self.param_groups))
+        refuse_flat(named, type(self).__name__)
+        check_parameters(named, self._names)
+        check_number("gain", group.get("gain", self.defaults["gain"]))
+        check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
+        if isinstance(group["params"], nn.Module):
+            self._modules.append(weakref.ref(group["params"]))
+            names = dict(group["params"].named_parameters(remove_duplicate=False))
+            roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
+            runs = runs_of(group["params"], roles)
+            self._runs = None if self.param_groups else runs
+            self._chain = max(self._chain, runs.longest)
+            group["params"] = list(named.values())
+        else:
+            roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
+            self._runs = None
+            self._chain += sum(role.atom.depth_share for role in roles)  # all lone tensors may stand in one chain
+        if self._sizes == "measured":
+            sizes = measured_sizes(roles)
+            group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
+        super().add_param_group(group)
+        self._atoms.update({role.parameter: role.atom for role in roles})
+        self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
+        self._names.update({parameter: name for name, parameter in named.items()})
+        self._readouts.update(role.parameter for role in roles if role.readout)
+        self._backends.clear()
+        self._peers = None
+
+    def _join(self) -> Peers:
+        """The ranks that train the same model; compared in the first step with a gradient."""
+        if self._peers is None or not self._peers.settled:
+            self._backends.clear()
+            named = {name: parameter for parameter, name in self._names.items()}
+            runs = self._runs or Runs(self._chain, self._chain, self._chain, False)
+            self._peers = find_peers(self._process_group, named, type(self).__name__, runs)
+        return self._peers
+
+    def _new_backend(self, key: object) -> Backend | None:
+        """The backend for the tensors that have a gradient now; the rest are left out of G and of L."""
+        entries = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if not entries:
+            return None
+        assert self._peers is not None
+        plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
+        plan.others = others_of(self._peers, plan.parameters, plan.atoms, plan.reach)
+        while len(self._backends) >= PLANS_KEPT:
+            self._backends.pop(next(iter(self._backends)))
+        copies = self._peers.copies
+        backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], copies)
+        self._backends[key] = backend
+        return backend
+
+    def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
+        name, atom = self._names[parameter], self._atoms.get(parameter)
+        if atom is None:
+            raise ValueError(f"{name}: it was frozen and AGD knows no atom for it; name one with AGD(model, atoms=...)")
+        if cast(Tensor, parameter.grad).is_sparse and atom.inner != (1,):
+            raise ValueError(
+                f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
+                "build its layer with sparse=False, or pass the Module so that AGD can tell"
+            )
+        if parameter in self._readouts and self._peers is not None and self._peers.inner:
+            atom = replace(atom, free=False)
+        for known, size in zip(group["params"], group.get("sizes", ()), strict=False):
+            if known is parameter and size is not None:
+                return replace(atom, scale=size)
+        return atom
+
+    def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
+        """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""
+        if backend.plan.on_cpu and backend.plan.others is None:
+            finite = backend.measure(grads).gradients.sum() < torch.inf
+            if not finite:
+                self._refuse(backend.plan, grads)
+        for parameter in backend.plan.parameters:
+            wide, state = accumulation_dtype(parameter.dtype), self.state[parameter]
+            # Momentum is held in half of float32's bytes: a tenth of it is renewed in every step, so its rounding does
+            # not matter. The average moves by ever smaller shares, and must not round.
+            types = {"average": wide}
+            if self.momentum:
+                types["momentum"] = torch.float64 if parameter.dtype == torch.float64 else torch.bfloat16
+            for name, dtype in types.items():
+                if name not in state:
+                    held = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+                    state[name] = held.copy_(parameter) if name == "average" else held
+                elif state[name].dtype != dtype or state[name].device != parameter.device:
+                    state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
+        self._ready = backend
+
+    def _refuse(self, plan: Plan, grads: list[Tensor]) -> None:
+        """Raise before any weight is touched; on the CPU, where looking is free."""
+        for parameter, grad in zip(plan.parameters, grads, strict=True):
+            numbers = grad._values() if grad.is_sparse else local(grad)
+            if not torch.isfinite(numbers).all():
+                what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
+                raise ValueError(f"{self._names[parameter]}: {what}")
+        raise ValueError(
+            "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
+            "Scale the loss down"
+        )
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
+        if self._last is None:
+            return None
+        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before.
+
+        Without averaging these are the weights themselves. Under FSDP2 pass the Module, so that stale unsharded weights
+        are freed.
+        """
+        if self._swapped:
+            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
+        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
+        self._swapped = bool(averages)
+        try:
+            with swapped(averages, [module for each in self._modules if (module := each()) is not None]):
+                yield
+        finally:
+            self._swapped = False
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a saved state, each number in the precision that it was saved in."""
+        super().load_state_dict(state_dict)
+        # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
+        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
+        ours = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(saved, ours, strict=True):
+            for name, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor) and value.dtype != parameter.dtype:
+                    self.state[parameter][name] = value.to(parameter.device, copy=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
+        return {**super().__getstate__(), **kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # another optimiser's state, or an older one's, may lack settings of ours
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+            if self._sizes == "measured" and "sizes" not in group:
+                raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
+        # a loaded state brings its own groups: what was planned on the old ones is void
+        self._backends, self._last, self._ready, self._swapped = {}, None, None, False
+        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
+        self.__dict__.setdefault("_process_group", None)  # nor can a group of processes be saved
+        self.__dict__.setdefault("_peers", None)
+
+
+_KEPT = (
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_averaging", "_chain", "_names",
+    "_weights", "_sizes", "_overrides", "_geometry", "_readouts", "_runs",
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""What is worked on at a time: small tensors of one shape are stacked, large ones are chunked.
+
+Many small tensors cost more in calls than in arithmetic, and a copy of a vocabulary's whole table would be a large one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from torch import Tensor
+
+from autogd.engine.plan import Plan
+from autogd.geometry.atom import Atom
+from autogd.geometry.direction import Geometry, direction_for
+
+__all__ = ["ROOM", "Bundle", "bundles"]
+
+ROOM = 1 << 18  # numbers that a copy of a bundle may have
+PIECES = 64  # or, if there are parts to cut by, this share of all weights
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Some tensors of a plan and the atom of their stack; or some rows of one tensor.
+
+    A stack in the shape `shape`, permuted by `order` and viewed as `batch`, is a batch of matrices; `direction` brings
+    each of them to operator norm one; `back` undoes the permutation.
+    """
+
+    where: slice
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    back: tuple[int, ...]
+    batch: tuple[int, int, int]
+    direction: Callable[[Tensor], Tensor]
+    rows: tuple[int, int] | None = None  # of the only tensor: the first, and how many
+
+
+def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
+    """The plan's tensors, in its order, as many at a time as there is room for."""
+
+    def kind(at: int) -> object:
+        parameter = plan.parameters[at]
+        return parameter.shape, parameter.dtype, parameter.device, plan.atoms[at], id(plan.own[at])
+
+    found = []
+    for _, alike in groupby(range(len(plan.parameters)), key=kind):
+        places = list(alike)
+        first = places[0]
+        most = max(1, ROOM // max(1, plan.parameters[first].numel()))
+        if most == 1:
+            found += [bundle for at in places for bundle in _chunks(at, plan, geometry)]
+            continue
+        for start in range(first, first + len(places), most):
+            stop = min(start + most, first + len(places))
+            found.append(_bundle(slice(start, stop), plan.atoms[first].repeated(stop - start), geometry))
+    return found
+
+
+def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] | None = None) -> Bundle:
+    order = (*atom.grid, *atom.rows, *atom.columns)
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    batch = (atom.parts, atom.fan_out, atom.fan_in)
+    return Bundle(where, atom.shape, order, back, batch, direction_for(atom, geometry), rows)
+
+
+def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
+    """A large tensor, cut between its parts if they lie one after the other; else whole."""
+    parameter, atom = plan.parameters[at], plan.atoms[at]
+    where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
+    if parts == 1 or parameter.shape[0] % parts:
+        return [_bundle(where, atom.repeated(1), geometry)]
+    room = max(ROOM, sum(p.numel() for p in plan.parameters) // PIECES)
+    most = max(1, room * parts // parameter.numel())
+    each = parameter.shape[0] // parts  # rows of one part
+    return [
+        _bundle(
+            where, replace(atom, shape=(count, *atom.shape[1:])).repeated(1), geometry, (start * each, count * each)
+        )
+        for start in range(0, parts, most)
+        if (count := min(most, parts - start))
+    ]

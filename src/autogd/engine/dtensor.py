@@ -1,0 +1,94 @@
+"""The backend for tensors that lie over several ranks: DTensors, and copies under DDP."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autogd.engine.backend import Norms, Step
+from autogd.engine.owners import flops
+from autogd.engine.plan import Plan
+from autogd.engine.shards import is_sharded, local
+from autogd.engine.single_tensor import SingleTensor
+from autogd.engine.spread import Spread
+from autogd.geometry.direction import Geometry
+from autogd.geometry.norms import accumulation_dtype
+
+__all__ = ["Sharded", "is_sharded", "local", "shares_work"]
+
+
+def shares_work(plan: Plan, geometry: Geometry, copies: Any) -> bool:
+    """Whether ranks that all hold copies of the plan's tensors have matrices to share."""
+    return copies is not None and geometry == "spectral" and plan.one_device and any(flops(a) for a in plan.atoms)
+
+
+class Sharded(SingleTensor):
+    """Sums over the pieces here, one all-reduce, then each rank moves its own piece.
+
+    An orthogonalised direction needs the whole matrix: one rank owns it, gets its pieces, and sends the direction back
+    in pieces. What is where, and who owns what, is worked out once.
+
+    Args:
+        plan: the tensors.
+        geometry: how a direction is normalised.
+        momentum: the share of the momentum that a step keeps.
+        copies: the group whose ranks all hold the plain tensors of the plan, and share the work on them.
+    """
+
+    def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
+        super().__init__(plan, geometry, momentum)
+        self.spread = Spread(plan.parameters, plan.atoms, copies)
+
+    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
+        """The norms of gradients, momenta and held weights: one sum over the ranks."""
+        if not momenta:
+            return super().measure(grads)
+        plan = self.plan
+        measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
+        sums = self.combined(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
+        weights = plan.sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
+        return Norms(sums[0].sqrt(), sums[1].sqrt(), weights)
+
+    def update(
+        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
+    ) -> None:
+        """Move what is here of every tensor, its momentum and its average."""
+        if not momenta:
+            return super().update(grads, step, momenta, averages)
+        coefficients = step.coefficients.split(self.plan.sizes)
+
+        def deliver(i: int, direction: Tensor) -> None:
+            self._move(i, self.spread.scale_(i, direction, coefficients[i]), step, averages)
+
+        self.spread.directions(lambda i: self._ahead(grads[i], momenta[i], step), deliver, self.geometry)
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """The numbers of a tensor that are here."""
+        return local(tensor)
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The Frobenius norm of every part, as one vector."""
+        # add up the squares of all pieces before taking roots
+        return self.combined(self.spread.squares(tensors).to(self.plan.reach)).sqrt()
+
+    def combined(self, sums: Tensor) -> Tensor:
+        """Sums over parts, completed by what other ranks have of the same parts."""
+        return self.spread.reduce(sums)
+
+    def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:
+        """⟨direction, gradient⟩ of every part of tensor i, over the piece here."""
+        return self.spread.sums(i, direction * grad)
+
+    def scaled(self, i: int, direction: Tensor, coefficients: Tensor) -> Tensor:
+        """The piece here of the direction of tensor i with every part times its coefficient."""
+        piece = local(direction)
+        wide = torch.promote_types(piece.dtype, coefficients.dtype)
+        piece = piece.to_dense() if piece.is_sparse else piece
+        return self.spread.scale_(i, piece.to(wide, copy=True).contiguous(), coefficients)
+
+    def _directions(self, grads: list[Tensor]) -> list[Tensor]:
+        found: dict[int, Tensor] = {}
+        wide = [grad.to(accumulation_dtype(grad.dtype), copy=True) for grad in grads]
+        self.spread.directions(wide.__getitem__, found.__setitem__, self.geometry)
+        return [found[i] for i in range(len(grads))]

@@ -1,0 +1,160 @@
+"""How a cut tensor lies in memory, and sums of squares at the speed of memory.
+
+A kernel's taps are not one run each, but the rows over its outputs are: out × (in · taps). Channels-last, a row is
+(taps · in). Passes over whole rows go at the speed of memory, passes over single taps do not.
+
+On the CPU, torch's vector norm of one run keeps one thread busy, however many there are, and takes several times as
+long if a part is not one run. A dot product uses all threads, and the sum of x·x over rows, each one run, goes at the
+speed of memory. On other devices torch's own reduction serves.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from autogd.geometry.atom import Atom
+from autogd.geometry.norms import accumulation_dtype
+
+__all__ = ["Runs", "piecewise", "runs", "squares", "squares_of_runs"]
+
+RUN = 1 << 20  # a float32 sum of many more squares than this loses digits
+PIECES = 24  # rows are added up in so many pieces at most: what they are added to is 4% of a large tensor
+PIECE = 1 << 17  # numbers; smaller pieces cost more in calls than they save in memory
+WHOLE = 1 << 18  # numbers up to which a copy of the squares is small enough, and fastest
+SHARED = 1 << 16  # numbers from which on a second thread pays
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A cut tensor as a table: `blocks` × `rows` × run, where blocks index parts, and rows lie within one.
+
+    Args:
+        order: the dimensions of the atom's shape as they lie in memory, outermost first.
+        blocks: how many numbers the leading dimensions of the grid have.
+        rows: how many the dimension within a part has that comes next.
+        rest: the dimensions that a run is made of; empty where a part is one run, and `rows` then counts its numbers.
+    """
+
+    order: tuple[int, ...]
+    blocks: int
+    rows: int
+    rest: tuple[int, ...]
+
+    def table(self, cut: Tensor) -> Tensor:
+        """The tensor as blocks × rows × run; a view."""
+        permuted = cut if self.order == tuple(range(cut.dim())) else cut.permute(self.order)
+        return permuted.view(self.blocks, self.rows, -1)
+
+    def spread(self, values: Tensor, atom: Atom) -> Tensor:
+        """One number a part, to multiply the table: blocks × 1 × run."""
+        if not self.rest:
+            return values.view(-1, 1, 1)
+        whole = [1 if i in atom.inner and i not in self.rest else n for i, n in enumerate(atom.shape)]
+        return atom.spread(values).expand(whole).permute(self.order).reshape(self.blocks, 1, -1)
+
+    def fold(self, table: Tensor, atom: Atom) -> Tensor:
+        """From blocks × some rows × run, the sum within every part."""
+        inner = [i + 2 for i, dim in enumerate(self.rest) if dim in atom.inner]
+        shape = (self.blocks, table.shape[1], *(atom.shape[dim] for dim in self.rest))
+        return table.view(shape).sum([1, *inner]).flatten()
+
+
+def runs(cut: Tensor, atom: Atom) -> Runs | None:
+    """How a tensor, in the shape that the atom cuts it to, lies in memory; None where it has gaps or its parts mingle.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import kernel
+    >>> weight = torch.zeros(8, 4, 3, 3)
+    >>> runs(weight, kernel(weight)).table(weight).shape
+    torch.Size([1, 8, 36])
+    """
+    return _runs(cut.stride(), atom) if cut.numel() else None
+
+
+@lru_cache(maxsize=4096)
+def _runs(stride: tuple[int, ...], atom: Atom) -> Runs | None:
+    shape = atom.shape
+    # a dimension of one number may have any stride: put it last
+    order = sorted(range(len(shape)), key=lambda i: (shape[i] == 1, -stride[i]))
+    dense = 1
+    for i in reversed(order):
+        if shape[i] != 1 and stride[i] != dense:
+            return None
+        dense *= shape[i]
+    whole, order = tuple(order), [i for i in order if shape[i] != 1]
+    inner = [i in atom.inner for i in order]
+    first = next((at for at, within in enumerate(inner) if within), len(order))
+    # one dimension of a part is enough for rows, and leaves a long run
+    last = len(order) if all(inner[first:]) else first + 1
+    grid = [i for i, within in zip(order, inner, strict=True) if not within]
+    if grid != sorted(grid):
+        return None
+    blocks = math.prod(shape[i] for i in order[:first])
+    rows = math.prod(shape[i] for i in order[first:last])
+    return Runs(whole, blocks, rows, tuple(order[last:]))
+
+
+def squares(grad: Tensor, atom: Atom) -> Tensor:
+    """The squared Frobenius norm of every part, as a vector.
+
+    >>> from autogd.geometry.atom import matrix
+    >>> weight = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    >>> squares(weight, matrix(weight))
+    tensor([25.])
+    """
+    dtype = accumulation_dtype(grad.dtype)
+    if atom.parts == 1 and grad.is_contiguous() and piecewise(grad):
+        return squares_of_runs([grad], dtype)
+    cut = atom.cut(grad)
+    if not atom.inner:  # numbers, each a part of its own
+        return cut.to(dtype).square().flatten()
+    lie = runs(cut, atom) if grad.device.type == "cpu" and atom.parts > 1 else None
+    if lie is None or not lie.rest:
+        return torch.linalg.vector_norm(cut, dim=atom.inner, dtype=dtype).square().flatten()
+    return lie.fold(_over_pieces(lie.table(cut), dtype), atom)
+
+
+def piecewise(tensor: Tensor) -> bool:
+    """Whether a tensor's sum of squares is better taken in pieces: for its digits, or to keep all threads busy.
+
+    >>> piecewise(torch.zeros(10))
+    False
+    """
+    if tensor.device.type != "cpu":
+        return False
+    return tensor.numel() > RUN or (tensor.numel() >= SHARED and torch.get_num_threads() > 1)
+
+
+def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """The squared norm of every tensor, as a vector; each must be contiguous.
+
+    >>> squares_of_runs([torch.tensor([[3.0, 4.0]]), torch.tensor([2.0])], torch.float32)
+    tensor([25.,  4.])
+    """
+    return torch.stack([_dot(grad.view(-1), dtype) for grad in grads])
+
+
+def _dot(run: Tensor, dtype: torch.dtype) -> Tensor:
+    if run.dtype == dtype and run.numel() <= RUN:
+        return torch.dot(run, run)
+    pieces = (piece.to(dtype) for piece in run.split(RUN if run.dtype == dtype else PIECE))
+    return torch.stack([torch.dot(piece, piece) for piece in pieces]).sum()
+
+
+def _over_pieces(table: Tensor, dtype: torch.dtype) -> Tensor:
+    """From blocks × rows × run, the sum of squares over pieces of the rows: blocks × fewer rows × run."""
+    blocks, rows, run = table.shape
+    if table.numel() <= WHOLE:
+        return table.to(dtype).square().sum(1, keepdim=True)
+    step = max(-(-rows // PIECES), PIECE // (blocks * run), 1)
+    first, *others = table.split(step, dim=1)
+    total = first.to(dtype).square()
+    for piece in others:
+        if piece.dtype != dtype:
+            piece = piece.to(dtype)
+        (total if piece.shape[1] == step else total[:, : piece.shape[1]]).addcmul_(piece, piece)
+    return total

@@ -1,0 +1,139 @@
+"""The reference backend: one tensor at a time, each on its own device. It is written to be read."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from autogd.engine.backend import Norms, Step
+from autogd.engine.plan import Plan
+from autogd.geometry.direction import Geometry, unit_direction
+from autogd.geometry.norms import accumulation_dtype, frobenius
+
+__all__ = ["SingleTensor"]
+
+
+class SingleTensor:
+    """Direction, measure and update, tensor by tensor.
+
+    Args:
+        plan: the tensors.
+        geometry: how a direction is normalised.
+        momentum: the share of the momentum that a step keeps; 0 takes directions from gradients alone.
+    """
+
+    def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0) -> None:
+        self.plan, self.geometry, self.momentum = plan, geometry, momentum
+        self.directions: list[Tensor] = []  # from `measure` to `update`, if directions are not the gradients themselves
+
+    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
+        """The norms of gradients, momenta and held weights."""
+        none = self.plan.reach.new_zeros(())
+        if not self.momentum:
+            return Norms(self.norms(grads) if self.geometry == "frobenius" else self._slopes(grads), none, none)
+        weights = self.plan.sums(self.norms(self.plan.parameters).square()).sqrt() if self.plan.holds else none
+        return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
+
+    def update(
+        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
+    ) -> None:
+        """Move every tensor, its momentum and its average."""
+        coefficients = step.coefficients
+        if self.directions:  # of unit size, where the coefficients are meant for a gradient of that slope
+            coefficients = coefficients * torch.where(self.slopes > 0, self.slopes, 0)
+        for i, some in enumerate(coefficients.split(self.plan.sizes)):
+            if self.directions:
+                direction = self.directions[i]
+            elif momenta:
+                direction = self.direction(i, self._ahead(grads[i], momenta[i], step))
+            else:
+                direction = grads[i]
+            self._move(i, self.scaled(i, direction, some), step, averages)
+        self.directions = []
+
+    # What a backend for tensors that are not whole overrides.
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """The numbers of a tensor that are here."""
+        return tensor
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The Frobenius norm of every part, as one vector."""
+        each, like = zip(tensors, self.plan.atoms, strict=True), self.plan.reach
+        return torch.cat([frobenius(tensor, atom, like.dtype).to(like) for tensor, atom in each])
+
+    def direction(self, i: int, tensor: Tensor) -> Tensor:
+        """What is here of the direction of tensor i, every part at operator norm one."""
+        return unit_direction(tensor, self.plan.atoms[i], self.geometry)
+
+    def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:
+        """⟨direction, gradient⟩ of every part of tensor i."""
+        return self.plan.atoms[i].matrices(direction * grad).sum((1, 2))
+
+    def combined(self, sums: Tensor) -> Tensor:
+        """Sums over parts, completed by what other processes have of the same parts."""
+        return sums
+
+    def scaled(self, i: int, direction: Tensor, coefficients: Tensor) -> Tensor:
+        """The direction of tensor i with every part times its coefficient."""
+        atom, coefficients = self.plan.atoms[i], coefficients.to(direction.device)
+        if direction.is_sparse:
+            rows = direction._values() * coefficients[direction._indices()[0]].unsqueeze(1)
+            return torch.sparse_coo_tensor(
+                direction._indices(), rows, direction.shape, is_coalesced=True, check_invariants=False
+            )
+        return (atom.cut(direction) * atom.spread(coefficients)).reshape(direction.shape)
+
+    # The arithmetic of one tensor.
+
+    def _slopes(self, grads: list[Tensor]) -> Tensor:
+        """Take the directions, which `update` will need again, and the slope of every part along its own."""
+        grads = [grad.to_dense() if grad.is_sparse else self.local(grad) for grad in grads]
+        self.directions = self._directions(grads)
+        pairs = zip(self.directions, grads, strict=True)
+        each = [self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs)]
+        self.slopes = self.combined(torch.cat(each))
+        return self.slopes
+
+    def _directions(self, grads: list[Tensor]) -> list[Tensor]:
+        return [self.direction(i, grad) for i, grad in enumerate(grads)]
+
+    def _ahead(self, grad: Tensor, momentum: Tensor, step: Step) -> Tensor:
+        """Renew the momentum, and give Nesterov's view of it: one step further along the same gradient."""
+        grad, momentum = self.local(grad), self.local(momentum)
+        wide = accumulation_dtype(grad.dtype)
+        assert step.intake is not None
+        fresh, take = grad.to(wide) * step.intake.to(grad.device, wide), 1 - self.momentum
+        if step.finite is not None:  # zero times a number that is not finite is not zero
+            fresh = torch.where(step.finite.to(grad.device), fresh, momentum.to(wide))
+        renewed = momentum.to(wide, copy=True).lerp_(fresh, take)
+        momentum.copy_(renewed)
+        return renewed.lerp_(fresh, take)
+
+    def _move(self, i: int, change: Tensor, step: Step, averages: Sequence[Tensor]) -> None:
+        """W ← keep·W + change, in float32 at least, and the average."""
+        weight = self.local(self.plan.parameters[i])
+        wide = accumulation_dtype(weight.dtype)
+        if step.finite is not None:
+            change = torch.where(step.finite.to(weight.device), change.to_dense() if change.is_sparse else change, 0)
+        moved = weight if weight.dtype == wide else weight.to(wide)
+        if step.average is not None:
+            along, average = step.average.along, self.local(averages[i])
+            beside, share = (_at(i, each, weight, wide) for each in (step.average.beside, step.average.share))
+            apart = moved - average
+            if along is not None:
+                moved.add_(apart * _at(i, along, weight, wide))
+            average.add_(apart * beside)
+            before = moved.clone()
+        if step.keeps is not None:
+            moved.mul_(_at(i, step.keeps, weight, wide))
+        moved.add_(change.to(wide))
+        if moved is not weight:
+            weight.copy_(moved)
+        if step.average is not None:
+            average.add_((weight.to(wide) - before) * share)
+
+
+def _at(i: int, values: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tensor i's number, or the one for all."""
+    return (values[i] if values.dim() else values).to(like.device, dtype)

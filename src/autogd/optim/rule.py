@@ -1,0 +1,116 @@
+r"""Theorem 2: from the norm of every part's gradient to G, η and the step of every part.
+
+Plain operators and a namespace argument, `xp`, serve PyTorch and JAX alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+__all__ = ["Others", "Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2"]
+
+
+class Parts(Protocol):
+    """What the rule knows of the tensors and their parts: vectors, of torch or JAX."""
+
+    depth: float  # L
+    depth_shares: Any  # of each tensor, in layers
+    reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
+    speaks_for: Any  # of each part: the parts of its tensor over its depth share; makes dual norms comparable
+    noise: Any  # of each part: the share of the largest tensor's dual norm that rounding can produce
+    mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
+    mate_noise: Any  # the share of that part's dual norm that rounding can produce
+    totals: Callable[[Any], Any] | None  # sums one number a part for every tensor; None if each tensor is one part
+
+
+class Others(Protocol):
+    """Who holds other parts of the same model: sums and maxima then run over all of them."""
+
+    @property
+    def shares(self) -> Any:
+        """Of each part here: one over how many hold it."""
+
+    @property
+    def depth(self) -> Any:
+        """What the parts here add to L."""
+
+    def sum(self, values: Any) -> Any:
+        """The sum over all."""
+
+    def max(self, value: Any) -> Any:
+        """The largest of all."""
+
+
+class Summary(NamedTuple):
+    """The gradients of a step, summarised."""
+
+    G: Any
+    duals: Any  # of each part: scale × depth share × the norm of its gradient
+    active: Any  # of each part: whether it is above the noise floor, and so moves
+    finite: Any
+    depth: Any  # L
+
+
+def summarise(norms: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Summary:
+    """The gradient summary, G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F, over the parts above the noise floor."""
+    duals = parts.reach * norms
+    active = above_noise_floor(duals, parts, xp, others)
+    here = xp.where(active, duals, 0)
+    if others is None:
+        finite = duals.sum() < xp.inf  # nan is not less than anything
+        return Summary(here.sum() / parts.depth, duals, active, finite, parts.depth)
+    sums = xp.stack([others.depth, (others.shares * here).sum(), (others.shares * duals).sum()])
+    depth, total, all_duals = others.sum(sums)
+    return Summary(total / depth, duals, active, all_duals < xp.inf, depth)
+
+
+def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Any:
+    """Which parts' gradients stand out from rounding.
+
+    A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, or a bias's beside
+    its own weight's, counts as zero: to normalise it would turn noise into a full-size step.
+    """
+    # times the number of its siblings, a part speaks for its whole tensor
+    sizes = duals * parts.speaks_for
+    largest = sizes.max() if parts.totals is None else (parts.totals(duals) / parts.depth_shares).max()
+    active = sizes > parts.noise * (largest if others is None else others.max(largest))
+    if parts.mate is not None:
+        active &= sizes > parts.mate_noise * sizes[parts.mate]
+    return active
+
+
+def theorem_2(
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch, others: Others | None = None
+) -> tuple[Any, Any, Summary]:
+    """η, what every part's gradient is multiplied by, and the summary.
+
+    >>> from types import SimpleNamespace
+    >>> one = torch.ones(1)
+    >>> layer = SimpleNamespace(depth=1, depth_shares=one, reach=one, speaks_for=one, noise=0, mate=None, totals=None)
+    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
+    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
+    (0.6931, -0.3466)
+    """
+    summary = summarise(norms, parts, xp, others)
+    eta = learning_rate(summary.G)
+    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+    return eta, xp.where(summary.active, parts.reach / norms, 0) * (eta / -summary.depth), summary
+
+
+def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """What weight decay leaves of a tensor that moves by `moves` of its size: λ = 1 keeps it within its target size.
+
+    >>> decayed(torch.tensor([0.1, 20.0]), 1.0)
+    tensor([0.9000, 0.0000])
+    """
+    return xp.clip(1 - moves * decay, min=0)
+
+
+def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
+    """What the hold leaves: a hidden matrix above Prescription 1's size comes back to it, by no more than its step.
+
+    >>> held(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
+    tensor([1.0000, 0.9000, 0.9500])
+    """
+    return xp.where(norms > held_at, xp.maximum(held_at / norms, 1 - moves), 1)
