@@ -221,12 +221,12 @@ class ReadsArchitecture(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state, each number in the precision that it was saved in."""
         super().load_state_dict(state_dict)
-        # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
+        # torch casts a parameter's state to the parameter's own type, or else shares it with whom it was saved by
         saved = [index for group in state_dict["param_groups"] for index in group["params"]]
         ours = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(saved, ours, strict=True):
             for name, value in state_dict["state"].get(index, {}).items():
-                if isinstance(value, Tensor) and value.dtype != parameter.dtype:
+                if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -145,4 +145,4 @@ def _free_readout(leaves: list[Labelled]) -> list[Labelled]:
 
 
 def _half(array: jax.Array) -> jnp.dtype:
-    return jnp.dtype(jnp.float32 if array.dtype == jnp.float64 else jnp.bfloat16)
+    return jnp.dtype(jnp.float64 if array.dtype == jnp.float64 else jnp.bfloat16)
