@@ -1,4 +1,4 @@
-"""What share of an epoch is spent outside forward, backward and step?
+"""How much of an epoch is spent outside forward, backward and step?
 
     python benchmarks/data_pipeline.py [--data-dir DIR] [--depth 8] [--width 256]
 
@@ -33,7 +33,7 @@ def random_cifar(samples=50_000):
 
 
 class Clock:
-    """Adds up the time spent in functions, by name."""
+    """Sums the time spent in functions, by name."""
 
     def __init__(self):
         self.seconds = defaultdict(float)

@@ -1,7 +1,7 @@
 """What should the depth L count? Four rules on every architecture of the zoo and on two networks of ours.
 
-A tensor of weight ω stands for ω layers and may move by ω·η/L of its size, so the bound of deep relative trust holds
-for the first three rules; they differ in how they share it out. Run: python benchmarks/depth_rules.py
+A tensor with depth share ω counts as ω layers and may move by ω·η/L of its size. So the bound of deep relative trust
+holds for the first three rules; they divide the step differently. Run: python benchmarks/depth_rules.py
 """
 
 import warnings

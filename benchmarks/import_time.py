@@ -1,4 +1,4 @@
-"""How much longer than `import torch` is `import autogd`? `python benchmarks/import_time.py`; the goal is 0.3 s."""
+"""How much time does `import autogd` add to `import torch`? `python benchmarks/import_time.py`; the goal is 0.3 s."""
 
 import subprocess
 import sys

@@ -1,14 +1,14 @@
-"""How many of LightBench's hard toy problems does StochasticAGD solve as it is, in one attempt each?
+"""How many of LightBench's hard toy problems does StochasticAGD solve, with nothing set and one attempt each?
 
-LightBench is the suite of the authors of heavyball. Its published table, which comes with the package, gave every rival
-61 to 148 attempts a problem, each with other settings from a sampler, and 100,000 steps on a GPU. Here there is one
-attempt, nothing is set, and a problem gets some seconds of one core: the count is a lower bound. Problems of the table
-that the package has no more are left out, and the rivals are counted again over what is left; thresholds may have moved
-since the table was made. As in the suite, a problem that fails ends its family: the harder ones count as failed.
+LightBench is the suite of the authors of heavyball. In its published table, which comes with the package, every rival
+has 61 to 148 attempts per problem, each with other settings from a sampler, and 100,000 steps on a GPU. Here there is
+one attempt with some seconds of one core, so the count is a lower bound. Problems of the table that the package no
+longer has are skipped, for the rivals too; thresholds may have changed since. As in the suite, if a problem fails, the
+harder ones of its family count as failed.
 
 Install: pip install --no-deps lightbench==0.1.1 heavyball==3.2.1 opt-einsum typer
 Run: python benchmarks/lightbench_suite.py
-Every problem is recorded at once; the same command goes on where it was stopped. `--report` prints the counts alone.
+Every problem is recorded at once; repeat the command to continue. `--report` prints only the counts.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from autogd import baselines
 RECORDS = Path(__file__).parents[1] / "records" / "lightbench.jsonl"
 DIFFICULTIES = ("trivial", "easy", "medium", "hard", "extreme", "nightmare")
 STEPS = 100_000  # of the suite's own runner
-GROUP = 256  # steps between two looks at the win condition, as there
-GRACE = 10  # seconds for a step that does not end, before its process is killed
+GROUP = 256  # steps between two checks of the win condition, as there
+GRACE = 10  # seconds until the process of a step that does not end is killed
 SHOWN = ("AdamW", "ForeachSFAdamW", "Muon", "ForeachSOAP", "CachedPSGDKron")  # of the published table
 
 
@@ -56,7 +56,7 @@ class Options:
     limit: float = 20.0
     """processor seconds for a problem"""
     total: float = 1500.0
-    """processor seconds for this run; what is left is for the next"""
+    """processor seconds for this run; the next run continues"""
     out: Path = RECORDS
     report: bool = False
     """run nothing"""
@@ -76,7 +76,7 @@ class Result:
 
 
 class Done(Exception):  # noqa: N818
-    """Leaves the problem's own main function with the result."""
+    """Leave the problem's main function with the result."""
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def on_the_cpu() -> Iterator[None]:
 
 @cache
 def suite() -> Any:
-    """The package, without what it samples settings with: nothing is set here."""
+    """The package, without its sampler of settings, which is not needed here."""
     stand_ins = {name: types.ModuleType(name) for name in ("optuna", "heavyball.helpers")}
     stand_ins["heavyball.helpers"].AutoSampler = None  # type: ignore[attr-defined]
     sys.modules.update(stand_ins)
@@ -109,7 +109,7 @@ def suite() -> Any:
 
 @cache
 def published() -> dict[str, dict[str, bool]]:
-    """Of every rival of the package's table, without its variants: which problems it solved."""
+    """The problems that each rival of the package's table solved, without its variants."""
     solved: dict[str, dict[str, bool]] = defaultdict(dict)
     for line in Path(suite().__file__).with_name("benchmark_results.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split("|")]
@@ -139,7 +139,7 @@ def attempt(problem: str, options: Options) -> Result:
 
     def trial(model, data, loss_fn, win, steps, *_, dtype=None, **__):
         model = copy.deepcopy(model).to(dtype=utils._resolve_dtype(dtype))
-        utils.set_seed(0x12312)  # as before each attempt of the suite
+        utils.set_seed(0x12312)  # as the suite does before each attempt
         optimiser = baselines.build(options.optimiser, model)
         lowest, losses = math.inf, []
         for step in range(1, steps + 1):
@@ -159,7 +159,7 @@ def attempt(problem: str, options: Options) -> Result:
                 lowest = min(lowest, loss)
             seen.update(steps=step, loss=lowest if math.isfinite(lowest) else None)
             if step % GROUP == 0 or late or step == steps or not math.isfinite(loss):
-                # conditions look at the loss or at the weights: the lowest loss stands for all since the last look
+                # a condition checks the loss or the weights: use the lowest loss since the last check
                 with baselines.averaged(optimiser), torch.no_grad():
                     won = bool(losses) and bool(win(model, min(losses))[0])
                 if won or not math.isfinite(loss) or late:
@@ -176,14 +176,14 @@ def attempt(problem: str, options: Options) -> Result:
                 module.main(**arguments(module.main, difficulty, options.optimiser))
     except Done as done:
         end = str(done)
-    except Exception as error:  # a problem that our optimiser cannot take is one that it does not solve
+    except Exception as error:  # a problem that raises an error is not solved
         end = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
     seconds = round(time.process_time() - begin, 2)
     return Result(options.optimiser, problem, end == "solved", seen["steps"], seen["loss"], seconds, end)
 
 
 def arguments(main: Any, difficulty: str, optimiser: str) -> dict[str, Any]:
-    """What the suite's runner gives; some problems take lists, some do not."""
+    """The arguments of the suite's runner; some problems take lists, some do not."""
     given = {"dtype": "float32", "steps": STEPS, "weight_decay": 0, "opt": optimiser, "trials": 1, "config": difficulty}
     parameters = inspect.signature(main).parameters
     for name in ("dtype", "opt"):
@@ -193,8 +193,8 @@ def arguments(main: Any, difficulty: str, optimiser: str) -> dict[str, Any]:
 
 
 def bounded(problem: str, options: Options) -> Result:
-    """The attempt in a process of its own, which the system ends if a step does not end."""
-    fork = multiprocessing.get_context("fork")  # the imports are done: a new process costs nothing
+    """The attempt in a separate process, which the system ends if a step does not end."""
+    fork = multiprocessing.get_context("fork")  # imports are done already, so a new process is cheap
     receiver, sender = fork.Pipe(duplex=False)
 
     def work() -> None:
@@ -232,12 +232,12 @@ def record(result: Result, options: Options) -> None:
 def run(options: Options, chosen: dict[str, list[str]]) -> None:
     known, spent = recorded(options), 0.0
     for family, problems in chosen.items():
-        import_module(f"lightbench.{family}")  # here, so that no problem pays for it
+        import_module(f"lightbench.{family}")  # here, so that it counts for no problem
         failed = False
         for problem in problems:
             if problem not in known:
                 if spent + options.limit > options.total:
-                    print("the time for this run is over; the same command goes on from here")
+                    print("the time for this run is over; repeat the command to continue")
                     return
                 easier = Result(options.optimiser, problem, False, 0, None, 0.0, "not tried: an easier one failed")
                 known[problem] = easier if failed else bounded(problem, options)

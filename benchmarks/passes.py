@@ -1,4 +1,4 @@
-"""What stands behind the figures of docs/speed.md: two passes compiled; StochasticAGD in C and by torch's operations.
+"""Figures of docs/speed.md: two passes compiled by inductor; StochasticAGD in C and with torch's operations.
 
 Run: python benchmarks/passes.py [mlp|resnet18]
 """
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def best(calls: dict[str, Callable[[], object]], rounds: int = 20) -> dict[str, float]:
-    """The least milliseconds of each, all taking turns."""
+    """The best milliseconds of each call; they take turns."""
     found = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
@@ -33,7 +33,7 @@ def best(calls: dict[str, Callable[[], object]], rounds: int = 20) -> dict[str, 
 
 @torch.no_grad()
 def compiled(name: str) -> None:
-    """AGD's two passes as they are, and all of each in one graph of inductor's."""
+    """AGD's two passes, and each of them as one graph of inductor."""
     model = with_gradients(SETS[name](), CPU)
     optimiser = AGD(model)
     optimiser.step()

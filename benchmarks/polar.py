@@ -1,8 +1,8 @@
-"""What a polar factor costs, and how far from one its singular values are: four polynomial steps, exact and rounded.
+"""The cost of a polar factor, and how far its singular values are from one: four polynomial steps, exact and rounded.
 
-The matrices have singular values that fall as a power law from 1 to 1/1000, as momenta's do, in random directions.
-`scale` is how many times its largest singular value a matrix is divided by at first: the rest of the reach is the
-steps'. Times are the best of several, interleaved, and also in multiplications of square matrices of the smaller side.
+Singular values fall as a power law from 1 to 1/1000, as those of momenta do, in random directions. `scale` is the first
+divisor of a matrix, relative to its largest singular value. Times are the best of several, interleaved; they are also
+given in multiplications of square matrices of the smaller side.
 Run: python benchmarks/polar.py
 """
 
@@ -24,7 +24,7 @@ def draw(batch: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def worst(result: torch.Tensor, matrices: torch.Tensor, values: torch.Tensor, floor: float) -> float:
-    """How far from one the singular values are that were at least `floor` of the largest."""
+    """The largest distance from one, over singular values that were at least `floor` of the largest."""
     u, _, vh = torch.linalg.svd(matrices.double(), full_matrices=False)
     got = torch.linalg.vecdot(u, (result.double() @ vh.mT), dim=-2)
     return float((got[:, values >= floor] - 1).abs().max())
@@ -50,7 +50,7 @@ def main() -> None:
         matrices, values = draw(batch, rows, columns)
         factor, product = times(matrices, torch.randn(batch, *2 * (min(rows, columns),)))
         name, scale = f"{batch}x{rows}x{columns}", float((values**8).sum() ** (1 / 8))
-        # rounded as on an accelerator; a processor without bfloat16 units takes far longer, so no time is given
+        # rounded as on an accelerator; no time, since a processor without bfloat16 units is far slower
         for how, dtype in (("exact", None), ("bfloat16", torch.bfloat16)):
             result = orthogonalise(matrices, dtype)
             cells = "".join(f"{worst(result, matrices, values, floor):20.3f}" for floor in FLOORS)

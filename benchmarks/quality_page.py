@@ -26,7 +26,7 @@ def long():
 
 
 def parts():
-    figure = "![Loss over tuned Adam's, and steps and time to tuned Adam's loss, by workload](images/quality.png)"
+    figure = "![Loss over tuned Adam's, and time to tuned Adam's loss, by workload](images/quality.png)"
     return {
         "workloads": workloads(),
         "figure": figure if normal() else "",

@@ -1,7 +1,7 @@
-"""How large does rounding make a gradient that should be zero, beside its own layer's weight?
+"""How large does rounding make a gradient that should be zero, relative to its layer's weight?
 
-Prints, for three biases without effect and three types, the largest ratio seen, in units of the type's eps: the floor
-that AGD counts as zero must lie above it. Run: python benchmarks/rounding.py
+Prints the largest ratio seen, in units of eps, for three biases without effect and three types. AGD's noise floor must
+be above it. Run: python benchmarks/rounding.py
 """
 
 import torch
@@ -47,7 +47,7 @@ def largest_ratio(make, pick, shape, dtype, steps=100, width=64):
         parameter, part = pick(model)
         weight = optimiser._weights[parameter]
         sizes = [optimiser._atoms[p].scale for p in (parameter, weight)]
-        # the matching part: of a packed tensor the same rows, else the whole
+        # the matching part: the same rows of a packed tensor, otherwise the whole tensor
         beside = weight.grad.double()[part] if weight.shape[0] == parameter.shape[0] else weight.grad.double()
         noise = sizes[0] * parameter.grad.double()[part].norm() / (sizes[1] * beside.norm())
         worst = max(worst, float(noise))

@@ -15,8 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from autogd.experiments.quality.race import Cell, race
 from autogd.report.reproduction.curves import COLOURS, dress, empty
 
-FOLDER = Path(__file__).parents[1] / "docs" / "results" / "quality"
-RECORDS, FIGURE = FOLDER / "traces.json", FOLDER / "traces.png"
+ROOT = Path(__file__).parents[1]
+RECORDS, FIGURE = ROOT / "records" / "traces.jsonl", ROOT / "docs" / "results" / "quality" / "traces.png"
 WORKLOADS = ("fcn-8", "cnn", "gpt", "lstm")
 
 
@@ -40,7 +40,7 @@ def trace(workload: str, data_dir: str) -> dict[str, Any]:
 
 
 def draw(records: list[dict[str, Any]]) -> None:
-    """A column a workload: η, and the validation loss."""
+    """One column per workload: η, and the validation loss."""
     title = "StochasticAGD: η falls as one over the root of the steps, whatever the budget"
     figure = empty(13, 5.5, title, "seed 0; validation loss of the averaged weights")
     grid = figure.subplots(2, len(WORKLOADS))
@@ -62,10 +62,8 @@ def draw(records: list[dict[str, Any]]) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     if len(sys.argv) > 1:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        records = [trace(workload, sys.argv[1]) for workload in WORKLOADS]
-        RECORDS.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n")
-    records = json.loads(RECORDS.read_text())
+        RECORDS.write_text("".join(json.dumps(trace(workload, sys.argv[1])) + "\n" for workload in WORKLOADS))
+    records = [json.loads(line) for line in RECORDS.read_text().splitlines()]
     for record in records:
         eta = record["eta"]
         print(f"{record['workload']:6} {record['steps']:5} steps: η {eta[0]:.3g} at first, {eta[-1]:.3g} at the end")

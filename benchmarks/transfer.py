@@ -1,8 +1,8 @@
-"""Does what is right for a small network stay right for a large one? And does anything diverge on the way?
+"""Does a setting that is right for a small network stay right for a large one? And does anything diverge?
 
-CIFAR-10, fully-connected networks from `initialise_`, square loss. StochasticAGD has nothing to carry over; Adam gets,
-at every size, the rate that was best at the smallest. The second part takes batch sizes, widths and depths to their
-ends and counts values that are not finite. The figure is drawn from the records: `python benchmarks/transfer.py` draws,
+CIFAR-10, fully-connected networks from `initialise_`, square loss. StochasticAGD has no setting to transfer; Adam gets
+the best rate of the smallest network at every size. The second part goes to extreme batch sizes, widths and depths, and
+counts values that are not finite. The figure is drawn from the records: `python benchmarks/transfer.py` draws,
 `python benchmarks/transfer.py DATA` runs what is not recorded yet.
 """
 
@@ -22,20 +22,20 @@ from autogd.models import FCN
 from autogd.report.reproduction.curves import COLOURS, dress, empty
 from autogd.training.seeds import generator
 
-FOLDER = Path(__file__).parents[1] / "docs" / "results" / "quality"
-RECORDS, FIGURE = FOLDER / "transfer.jsonl", FOLDER / "transfer.png"
+ROOT = Path(__file__).parents[1]
+RECORDS, FIGURE = ROOT / "records" / "transfer.jsonl", ROOT / "docs" / "results" / "quality" / "transfer.png"
 STEPS, BATCH = 200, 128
 WIDTHS, DEPTHS = (64, 128, 256, 512), (2, 4, 8, 16, 32)
 RATES = [float(f"{10 ** (k / 2):.3g}") for k in range(-8, -2)]
 SEEDS = (0, 1, 2)
-# what is taken to its ends, and in how many steps: large batches are dear
+# the extremes, and their numbers of steps: large batches are expensive
 BATCHES = {32: 60, 128: 60, 512: 60, 1024: 40, 4096: 20}
 WIDE = dict.fromkeys((64, 128, 256, 512, 1024, 2048), 60)
 DEEP = dict.fromkeys(DEPTHS, 60)
 
 
 def train(cell: dict[str, Any], data_dir: str) -> dict[str, Any]:
-    """The validation loss at the end, the training loss over the last tenth, and how many values were not finite."""
+    """The final validation loss, the training loss over the last tenth, and the number of values not finite."""
     source = SOURCES["cifar10"](data_dir)
     draws = generator(cell["seed"], "transfer")
     model = initialise_(FCN(cell["depth"], cell["width"], 3072, 10), draws)
@@ -66,7 +66,7 @@ def cell(
 
 
 class Book:
-    """What has been run; with a data folder, the rest is run and written down."""
+    """The recorded runs; with a data folder, missing ones are run and recorded."""
 
     def __init__(self, data_dir: str | None) -> None:
         self.data_dir = data_dir
@@ -118,7 +118,7 @@ def draw(book: Book) -> None:
 
 
 def ends(book: Book) -> None:
-    """Batch sizes, widths and depths to their ends."""
+    """Extreme batch sizes, widths and depths."""
     runs = [cell(4, 64, None, steps=steps, batch=batch) for batch, steps in BATCHES.items()]
     runs += [cell(3, width, None, steps=steps) for width, steps in WIDE.items()]
     runs += [cell(depth, 64, None, steps=steps) for depth, steps in DEEP.items()]
@@ -133,7 +133,6 @@ def ends(book: Book) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    FOLDER.mkdir(parents=True, exist_ok=True)
     book = Book(sys.argv[1] if len(sys.argv) > 1 else None)
     draw(book)
     ends(book)

@@ -1,5 +1,7 @@
 """How the site is built: `make docs`."""
 
+import xml.etree.ElementTree as ET
+
 import latex2mathml.converter
 from docutils import nodes
 
@@ -20,11 +22,30 @@ html_static_path = ["_static"]
 html_css_files = ["mathml.css"]
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"  # private fields have no description, and do not show
+
+
+MATHML = "http://www.w3.org/1998/Math/MathML"
+BAR = "\u2015"
+# browsers leave letters of another style to the author: these are the ones that we use
+LETTERS = {("script", "L"): "ℒ", ("double-struck", "R"): "ℝ", ("double-struck", "E"): "𝔼"}
 
 
 def mathml(node: nodes.Element, display: str) -> str:
     """A formula as browsers draw it themselves: no script, no network."""
-    return latex2mathml.converter.convert(node.astext(), display=display)
+    ET.register_namespace("", MATHML)
+    formula = ET.fromstring(latex2mathml.converter.convert(node.astext(), display=display))
+    for each in formula.iter(f"{{{MATHML}}}mi"):
+        style = each.attrib.pop("mathvariant", None)
+        each.text = LETTERS[style, each.text] if style in ("script", "double-struck") else each.text
+        if style not in (None, "script", "double-struck"):
+            each.set("mathvariant", style)
+    for each in formula.iter(f"{{{MATHML}}}mover"):
+        over = each[1]
+        if over.text == BAR:  # a mean: its bar is a border (mathml.css)
+            each.tag, each.attrib = f"{{{MATHML}}}mrow", {"class": "mean"}
+            each.remove(over)
+    return ET.tostring(formula, encoding="unicode")
 
 
 def inline_formula(writer, node):

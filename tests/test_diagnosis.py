@@ -108,7 +108,76 @@ def no_effect():
     return initialise_(model), square_loss, (torch.randn(64, 16), torch.randn(64, 4))
 
 
+def nan_input():
+    model, loss, (x, y) = regression()
+    x[3, 5] = torch.nan
+    return model, loss, (x, y)
+
+
+def nan_model():
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.layer(x).sqrt()
+
+    return Root(), square_loss, (torch.randn(64, 16), torch.randn(64, 4))
+
+
+def nan_weight():
+    model, loss, batch = regression()
+    with torch.no_grad():
+        model.layers[2].weight[0, 0] = torch.nan
+    return model, loss, batch
+
+
+def classifier(*end):
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 5), *end)
+    return initialise_(model), (torch.randn(64, 16), torch.randint(5, (64,)))
+
+
+def softmax_twice():
+    model, batch = classifier(nn.Softmax(-1))
+    return model, nn.CrossEntropyLoss(), batch
+
+
+def smoothed_softmax_twice():
+    model, batch = classifier(nn.Softmax(-1))
+    return model, nn.CrossEntropyLoss(label_smoothing=0.1), batch
+
+
+def sigmoid_twice():
+    model, (x, _) = classifier(nn.Sigmoid())
+    return model, nn.BCEWithLogitsLoss(), (x, torch.randint(2, (64, 5)).float())
+
+
+def frozen():
+    model, loss, batch = regression()
+    return model.requires_grad_(False), loss, batch
+
+
+def unreduced():
+    model, batch = classifier()
+    return model, nn.CrossEntropyLoss(reduction="none"), batch
+
+
+def detached():
+    model, loss, batch = regression()
+    return model, lambda output, target: loss(output.detach(), target), batch
+
+
 FAULTS = {
+    nan_input: ("not finite", "the inputs have 1 value of 1024 that is nan or infinite, the first at [3, 5]"),
+    nan_model: ("not finite", "the model (its output is not finite)"),
+    nan_weight: ("not finite", "layers.2.weight"),
+    softmax_twice: ("softmax twice", "logits"),
+    smoothed_softmax_twice: ("softmax twice", "logits"),
+    sigmoid_twice: ("sigmoid twice", "logits"),
+    frozen: ("nothing to train", "requires_grad=True"),
+    unreduced: ("loss", "64 numbers"),
+    detached: ("loss", "detached"),
     shrinking_activations: ("activations", "initialise_"),
     weights_off_size: ("weights", "measured"),
     summed_loss: ("loss", "mean"),
@@ -130,8 +199,45 @@ def test_the_doctor_finds_a_planted_fault(setup):
 
 
 def test_each_fault_gives_no_finding_of_another_kind_where_none_is_planted():
-    for setup in (summed_loss, targets_off_scale, scaled_gradients, clipped_gradients, unused_parameter, no_effect):
+    alone = (nan_input, nan_model, nan_weight, softmax_twice, sigmoid_twice, frozen, unreduced, detached)
+    for setup in (
+        *alone,
+        summed_loss,
+        targets_off_scale,
+        scaled_gradients,
+        clipped_gradients,
+        unused_parameter,
+        no_effect,
+    ):
         assert {finding.kind for finding in doctor(*setup()).findings} == {FAULTS[setup][0]}
+
+
+def test_a_softmax_under_its_own_loss_is_no_finding():
+    for end, loss in ((nn.LogSoftmax(-1), nn.NLLLoss()), (nn.Identity(), nn.CrossEntropyLoss())):
+        model, batch = classifier(end)
+        assert doctor(model, loss, batch).findings == []
+    model, (x, _) = classifier(nn.Softmax(-1))
+    assert doctor(model, square_loss, (x, torch.rand(64, 5))).findings == []
+
+
+def test_small_gradients_that_are_no_noise_are_not_called_noise():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=64, max_position_embeddings=32))
+    ids = torch.randint(3, 64, (8, 16))
+    diagnosis = doctor(model, lambda output: output.loss, {"input_ids": ids, "labels": ids})
+    assert diagnosis.sound
+    said = " ".join(finding.seen for finding in diagnosis.findings)
+    assert "query" not in said
+    assert "key.weight" not in said
+    assert "key.bias" in said  # the softmax does not see it
+
+
+def test_the_optimiser_recommended_is_that_of_the_batches():
+    assert "recommended: StochasticAGD(model)" in str(doctor(*regression()))
+    assert "recommended: AGD(model)" in str(doctor(*regression(), full_batch=True))
+    assert 'recommended: StochasticAGD(model, sizes="measured")' in str(doctor(*weights_off_size()))
+    assert "recommended" not in str(doctor(*nan_input()))
 
 
 def test_the_key_bias_of_attention_is_named_by_its_part():
@@ -195,6 +301,10 @@ def sound():
 
 def wrong():
     return 3
+
+def bad():
+    model, loss, (x, y), _ = sound()
+    return model, loss, (x * torch.nan, y)
 """
 
 
@@ -205,6 +315,8 @@ def test_the_command_prints_findings_and_draws_the_figure(tmp_path, monkeypatch,
     assert main(["doctor", "my_setup:sound", "--figure", str(figure), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
     assert figure.stat().st_size > 5000
+    assert main(["doctor", "my_setup:bad"]) == 1
+    assert "not finite" in capsys.readouterr().out
     assert main(["doctor", "my_setup:wrong"]) == 1
     assert "expected (model, loss_fn, batch)" in capsys.readouterr().err
     sys.modules.pop("my_setup")

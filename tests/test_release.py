@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from importlib.metadata import distribution
@@ -12,9 +13,14 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 import autogd
+from autogd.engine.library import LIBRARY, SOURCES
+from patience import run_child
 
+COMPILER = shutil.which((os.environ.get("CC") or "cc").split()[0])
 ROOT = Path(__file__).parents[1]
 TEN_STEPS = """
 import warnings
@@ -49,16 +55,23 @@ def with_its_dependencies(name: str, known: set[str]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The wheel and the source archive, built from a copy: no other test sees a half-written file."""
-    copy, out = tmp_path_factory.mktemp("source") / "autogd", tmp_path_factory.mktemp("dist")
+def source(tmp_path_factory):
+    """A copy of the source tree: no other test sees a half-written file."""
+    copy = tmp_path_factory.mktemp("source") / "autogd"
     ignored = shutil.ignore_patterns(
         ".git", ".venv", ".*_cache", "__pycache__", "_build", "dist", "runs", ".hypothesis"
     )
     shutil.copytree(ROOT, copy, ignore=ignored)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(source, tmp_path_factory):
+    """The wheel and the source archive."""
+    out = tmp_path_factory.mktemp("dist")
     # from the source archive, as anybody would; without isolation, which would need a network
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source]
+    done = run_child(command, env={**os.environ, "AUTOGD_NATIVE": ""})
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.suffix: path for path in out.iterdir()}
 
@@ -80,8 +93,9 @@ def python(built, tmp_path_factory):
 
 
 def run(python, *words):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run([python, *words], capture_output=True, text=True, cwd=python.parent, env=environment)
+    dropped = ("PYTHON", "AUTOGD")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return run_child([python, *words], cwd=python.parent, env=environment)
 
 
 def test_the_wheel_takes_ten_steps_beside_torch_alone_and_without_a_warning(python):
@@ -93,19 +107,55 @@ def test_the_wheel_takes_ten_steps_beside_torch_alone_and_without_a_warning(pyth
 
 def test_the_command_says_its_version_and_what_it_lacks(python):
     for words in (["-m", "autogd"], [python.parent / "autogd"]):
-        assert run(python, *words, "--version").stdout.strip() == f"autogd {autogd.__version__}"
+        assert run(python, *words, "--version").stdout.startswith(f"autogd {autogd.__version__}\n")
     out = run(python, "-m", "autogd", "train")
     assert out.returncode == 1
     assert "pip install 'autogd[cli]'" in out.stderr
 
 
+def names_in(wheel):
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def in_wheel(path):
+    return path.relative_to(Path(autogd.__file__).parents[1]).as_posix()
+
+
 def test_the_archives_hold_what_they_should(built):
-    names = zipfile.ZipFile(built[".whl"]).namelist()
+    names = names_in(built[".whl"])
     assert "autogd/py.typed" in names
-    assert built[".whl"].name.endswith("-py3-none-any.whl")  # for any machine: what is compiled here stays here
-    assert "autogd/optim/passes.library" not in names
     assert {name.partition("/")[0] for name in names} == {"autogd", f"autogd-{autogd.__version__}.dist-info"}
     assert built[".gz"].stat().st_size < 5_000_000
+    with tarfile.open(built[".gz"]) as archive:
+        packed = archive.getnames()
+    for source in SOURCES.iterdir():
+        assert f"autogd-{autogd.__version__}/src/{in_wheel(source)}" in packed
+        assert in_wheel(source) in names
+    assert not any(name.endswith(LIBRARY.name) for name in packed)  # every machine compiles its own
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+def test_a_normal_install_has_the_compiled_passes_for_any_python_of_this_platform(built, python):
+    assert in_wheel(LIBRARY) in names_in(built[".whl"])
+    (tag,) = parse_wheel_filename(built[".whl"].name)[3]
+    assert (tag.interpreter, tag.abi) == ("py3", "none")
+    assert tag in set(sys_tags())
+    assert tag.platform != "any"
+    assert run(python, "-m", "autogd", "--version").stdout.splitlines()[1] == "backend: compiled passes"
+
+
+def test_without_a_compiler_the_wheel_is_pure_and_says_so(source, tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    lacking = {**os.environ, "CC": "/absent/cc"}
+    done = run_child(command, cwd=source, env={**lacking, "AUTOGD_NATIVE": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "without the C passes: /absent/cc: there is no such compiler" in done.stdout + done.stderr
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert in_wheel(LIBRARY) not in names_in(wheel)
+    done = run_child(command, cwd=source, env={**lacking, "AUTOGD_NATIVE": "1"})
+    assert done.returncode != 0
+    assert "AUTOGD_NATIVE=1: the C passes were not compiled" in done.stdout + done.stderr
 
 
 def test_the_version_is_semantic_and_stands_in_one_place():
@@ -114,3 +164,8 @@ def test_the_version_is_semantic_and_stands_in_one_place():
     holders = [path for path in places if f'"{autogd.__version__}"' in path.read_text()]
     assert holders == [ROOT / "src" / "autogd" / "__init__.py"]
     assert re.search(r"^## (Unreleased|\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_wheel_has_no_records(built):
+    names = zipfile.ZipFile(built[".whl"]).namelist()
+    assert not [name for name in names if name.endswith((".jsonl", ".gz", ".png"))]

@@ -22,13 +22,15 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # what the pages are made of: autodoc imports the frameworks that integrations are for
 NEEDED = ("sphinx", "myst_nb", "furo", "latex2mathml", "lightning", "skorch", "transformers")
 MISSING = [name for name in NEEDED if find_spec(name) is None]
-OPENED = ("start", "results", "api", "derivation", "notebooks/ten_minutes")
+OPENED = ("start", "results", "api", "derivation", "notebooks/ten_minutes", "quality", "speed", "training")
 QUIET = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 ]  # fmt: skip
-# Looks into every frame once all are loaded. A formula is broken if it has no size, or shows a command as it was typed.
+# Looks into every frame once all are loaded. A formula is broken if it has no size, or shows a command as it was typed;
+# if a bar or an accent is much narrower than what it stands over; or if a part of it lies outside of its box. Code is
+# cut if its box is narrower than its longest line.
 LOOK = """
 <pre id="seen"></pre><script>
 addEventListener("load", () => {
@@ -43,6 +45,16 @@ addEventListener("load", () => {
       formulas: formulas.length,
       brokenFormulas: formulas.filter(f => !box(f).width || !box(f).height || f.textContent.includes("\\\\")
         || f.querySelector("merror")).map(f => f.textContent),
+      narrowBars: formulas.flatMap(f => [...f.querySelectorAll("mover")])
+        .filter(m => box(m.children[0]).width > 24 && box(m.children[1]).width < 0.8 * box(m.children[0]).width)
+        .map(m => m.textContent),
+      spilled: formulas.filter(f => [...f.querySelectorAll("*")].some(part => box(part).width && (
+        box(part).left < box(f).left - 3 || box(part).right > box(f).right + 3
+        || box(part).bottom > box(f).bottom + 12 || box(part).top < box(f).top - 12))).map(f => f.textContent),
+      means: page.querySelectorAll("math .mean").length,
+      cutCode: [...page.querySelectorAll("div.highlight pre")].filter(p => p.scrollWidth > p.clientWidth + 1)
+        .map(p => p.textContent.slice(0, 80)),
+      wideFigures: images.filter(i => box(i).width > box(i.closest("article")).width + 1).map(i => i.src),
       fetched: frame.contentWindow.performance.getEntriesByType("resource").map(r => r.name),
     };
   }
@@ -102,6 +114,14 @@ def test_no_page_loads_anything_from_elsewhere(site, pages):
     assert not elsewhere
 
 
+def test_the_interface_shows_no_private_name(site):
+    text = (site / "api.html").read_text()
+    names = re.findall(r'<span class="n"><span class="pre">([^<]*)</span>', text)
+    assert "gain" in names
+    assert not [name for name in names if name.startswith("_")]
+    assert "<strong>_" not in text
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 def test_pages_open_in_a_browser_without_a_broken_image_or_formula(site, tmp_path):
     frames = "".join(f'<iframe id="{name}" src="{name}.html" width="1200" height="800"></iframe>' for name in OPENED)
@@ -123,11 +143,13 @@ def test_pages_open_in_a_browser_without_a_broken_image_or_formula(site, tmp_pat
     assert seen.keys() == set(OPENED)
     for name, page in seen.items():
         assert not page["brokenImages"], name
-        assert not page["brokenFormulas"], name
+        for fault in ("brokenFormulas", "narrowBars", "spilled", "cutCode", "wideFigures"):
+            assert not page[fault], f"{name}: {fault}"
         assert all("127.0.0.1" in source for source in page["fetched"]), name
     assert "five minutes" in seen["start"]["title"]
     assert seen["results"]["images"] >= 6
     assert seen["api"]["formulas"] >= 1
     assert seen["derivation"]["formulas"] >= 40
+    assert seen["derivation"]["means"] >= 5
     assert seen["notebooks/ten_minutes"]["images"] >= 4
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stderr

@@ -1,6 +1,6 @@
 """Every optimiser by name: AGD and its rivals, with the paper's learning-rate grid.
 
-Rivals that live in packages of their own are built in `autogd.rivals`. To add one, add a line to `OPTIMISERS`.
+Rivals from other packages are built in `autogd.rivals`. To add one, add a line to `OPTIMISERS`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ PAPER_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class Optimiser(Protocol):
-    """What a training loop asks of an optimiser; torch's own are such."""
+    """What a training loop needs from an optimiser; torch's own have it."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -32,11 +32,11 @@ class Optimiser(Protocol):
         ...
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Call the closure, which leaves gradients and gives the loss; then update."""
+        """Call the closure, which computes gradients and returns the loss; then update."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything to save."""
+        """The state to save."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -46,14 +46,14 @@ class Optimiser(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """How an optimiser is made and treated.
+    """How an optimiser is built and used.
 
     Args:
-        build: from a model and a learning rate, which is None where the optimiser's default is wanted.
-        start: where its weights are to start: "dimensional" is Prescription 1, "torch" what torch draws.
-        rated: whether it has a learning rate that a user may set, and a schedule may change.
-        averages: whether the weights to evaluate differ from those that are trained.
-        shards: whether its arithmetic is right when parameters are spread over processes.
+        build: takes a model and a learning rate; None for the optimiser's default rate.
+        start: the initialisation: "dimensional" is Prescription 1, "torch" is torch's own.
+        rated: whether it has a learning rate to set and to schedule.
+        averages: whether the weights to evaluate differ from the weights in training.
+        shards: whether it is correct on parameters that are sharded over processes.
     """
 
     build: Callable[[nn.Module, float | None], Optimiser]
@@ -87,7 +87,7 @@ def entry(name: str) -> Entry:
 
 
 def averaged(optimiser: Optimiser) -> AbstractContextManager[None]:
-    """Inside, the model holds the weights to evaluate and to ship, whatever the optimiser calls that.
+    """Inside the block the model holds the weights to evaluate and to ship, for every optimiser.
 
     >>> with averaged(torch.optim.SGD([torch.zeros(1)])):
     ...     pass
@@ -124,7 +124,7 @@ def _evaluation_mode(optimiser: Any) -> Iterator[None]:
 
 
 class _MuonAdamW(Optimizer):
-    """Muon for matrices, AdamW for what Muon does not take: kernels, vectors, embeddings."""
+    """Muon for matrices; AdamW for kernels, vectors and embeddings, which Muon does not take."""
 
     def __init__(
         self, model: nn.Module, lr: float | None, scaling: str = "match_rms_adamw", rest_share: float = 1.0
@@ -133,7 +133,7 @@ class _MuonAdamW(Optimizer):
         every = list(model.parameters())
         matrices = [p for p in every if p.dim() == 2 and id(p) not in embeddings]
         rest = [p for p in every if p.dim() != 2 or id(p) in embeddings]
-        # by default its rate is in AdamW's own terms, so that one number serves both
+        # its rate is in AdamW's units by default, so one number serves both
         rate = _rate(lr)
         rest_rate = _rate(None if lr is None else rest_share * lr)
         self._parts: list[Optimizer] = []
@@ -166,7 +166,7 @@ class _MuonAdamW(Optimizer):
 
 @contextmanager
 def _full_precision_on_the_cpu(parameter: Tensor) -> Iterator[None]:
-    """Muon orthogonalises in bfloat16, fifty times slower than float32 on a CPU without units for it."""
+    """Muon orthogonalises in bfloat16, which is fifty times slower than float32 on a CPU without units for it."""
     if parameter.device.type != "cpu":
         yield
         return

@@ -21,7 +21,7 @@ def square_loss(output: Tensor, target: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
-    """Labels as vectors of norm √classes, as Prescription 1 asks of targets.
+    """Labels as one-hot vectors of norm √classes, the size that Prescription 1 gives targets.
 
     >>> one_hot(torch.tensor([1]), 4)
     tensor([[0., 2., 0., 0.]])

@@ -1,6 +1,6 @@
-"""Rivals from packages of their own, at their packages' defaults. They come with the extra `bench`.
+"""Rivals from other packages, at those packages' defaults. The extra `bench` installs them.
 
-Each is made from a model and a learning rate, None for the package's own. A package is imported when it is asked for.
+Each function takes a model and a learning rate; None is the package's default. Packages are imported on first use.
 """
 
 import importlib
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ __all__ = [
     "prodigy",
     "prodigy_plus",
     "psgd",
+    "require",
     "schedule_free_adamw",
     "schedule_free_radam",
     "scion",
@@ -64,6 +66,17 @@ def package(module: str) -> Any:
         raise ValueError(f"optimiser: this one needs the package {name}: pip install 'autogd[bench]'") from error
 
 
+def require(*names: str) -> None:
+    """Refuse, before any work, optimisers whose packages are missing: all of them in one message.
+
+    >>> require("adam", "agd")
+    """
+    missing = {name: PACKAGES[name] for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None}
+    if missing:
+        told = ", ".join(f"{name} needs {_INSTALLED_AS.get(module, module)}" for name, module in missing.items())
+        raise ValueError(f"optimisers: {told}, which is not installed: pip install 'autogd[bench]'")
+
+
 def schedule_free_adamw(model: nn.Module, lr: float | None) -> Any:
     """Schedule-free AdamW."""
     return _training(package("schedulefree").AdamWScheduleFree(model.parameters(), **_rate(lr)))
@@ -80,8 +93,8 @@ def prodigy(model: nn.Module, lr: float | None) -> Any:
 
 
 def prodigy_plus(model: nn.Module, lr: float | None) -> Any:
-    """Prodigy with schedule-free averaging, and a second moment that is factored."""
-    # all parameters are one group: the default of splitting d by groups would be taken back, with a printed line
+    """Prodigy with schedule-free averaging and a factored second moment."""
+    # all parameters are one group: the default, one d per group, would be undone with a printed line
     kind = _resumable(package("prodigyplus").ProdigyPlusScheduleFree)
     return _training(kind(model.parameters(), split_groups=False, **_rate(lr)))
 
@@ -92,16 +105,16 @@ def dadaptation(model: nn.Module, lr: float | None) -> Any:
 
 
 def soap(model: nn.Module, lr: float | None) -> Any:
-    """SOAP, of heavyball."""
+    """SOAP, from heavyball."""
     return _resumable(_heavyball().SOAP)(model.parameters(), **_rate(lr))
 
 
 def psgd(model: nn.Module, lr: float | None) -> Any:
-    """PSGD with Kronecker factors, of heavyball."""
+    """PSGD with Kronecker factors, from heavyball."""
     module = _heavyball()
 
     class PSGDKron(_resumable(module.PSGDKron)):  # type: ignore[misc]
-        """Takes the start that heavyball's error asks for if the first gradient vanishes, as its own benchmark does."""
+        """If the first gradient vanishes, starts as heavyball's error message asks; its own benchmark does the same."""
 
         def step(self, closure: Callable[[], Any] | None = None) -> Any:
             try:
@@ -119,9 +132,9 @@ def psgd(model: nn.Module, lr: float | None) -> Any:
 
 
 def scion(model: nn.Module, lr: float | None) -> Any:
-    """Scion, of pytorch-optimizer; its authors have no package of their own.
+    """Scion, from pytorch-optimizer; its authors have no package.
 
-    heavyball has a Scion too, but draws the weights anew at the first step, which no fine-tuning survives.
+    heavyball's Scion initialises the weights again at the first step, so it cannot fine-tune.
     """
     kind = package("pytorch_optimizer").SCION
     oracles = importlib.import_module(kind.__module__)
@@ -137,7 +150,7 @@ def scion(model: nn.Module, lr: float | None) -> Any:
                 return super().step(closure)
 
     optimiser = Scion(model.parameters(), **_rate(lr))
-    for group in optimiser.param_groups:  # a number that is an enumeration: a checkpoint takes plain ones
+    for group in optimiser.param_groups:  # an enumeration: a checkpoint takes plain numbers
         group["norm_type"] = int(group["norm_type"])
     return optimiser
 
@@ -159,14 +172,14 @@ class DoG:
         return self._inner.param_groups
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """DoG's step, then one of the average."""
+        """Take DoG's step, then update the average."""
         loss = self._inner.step(closure)
         self._average.step()
         return loss
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, the model holds the average."""
+        """Inside the block the model holds the average."""
         trained = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
         self._model.load_state_dict(self._average.averaged_model.state_dict())
         try:
@@ -175,7 +188,7 @@ class DoG:
             self._model.load_state_dict(trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything to save."""
+        """The state to save."""
         return {"dog": self._inner.state_dict(), "average": self._average.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -186,21 +199,21 @@ class DoG:
 
 def _heavyball() -> Any:
     module = package("heavyball")
-    # heavyball compiles its kernels with torch.compile, for minutes: here they run as plain torch, the same arithmetic
+    # torch.compile takes minutes on heavyball's kernels: run them as plain torch, with the same arithmetic
     module.utils.compile_mode = None
-    # it warns of schedules, which are asked for here, and of a default that it advises to replace
+    # it warns about schedules, which are wanted here, and about one of its defaults
     warnings.filterwarnings("ignore", message="Learning rate changed between steps")
     warnings.filterwarnings("ignore", message="The computed precond_init_scale")
     return module
 
 
 def _resumable(kind: Any) -> Any:
-    """The class with a state of tensors and plain values, which loads in the precisions that it was saved in."""
+    """The class with a state_dict of tensors and plain values, which loads in the precisions it was saved in."""
 
     class Resumable(kind):  # type: ignore[misc]
         def state_dict(self) -> dict[str, Any]:
             saved = _plain(super().state_dict())
-            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled; the constructor has made the same
+            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled objects; the constructor made the same
             return saved
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ def raced(monkeypatch):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty place to run in, and no records but those that the test makes."""
-    monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED", tmp_path / "committed")
+    monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED", tmp_path / "committed.jsonl")
     monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED_LONG", tmp_path / "long.jsonl")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -73,17 +73,17 @@ def test_the_report_trains_nothing_and_agrees_with_the_records(folder, raced, ca
     assert said["tally"] == [{"optimiser": "agd-stochastic", "rival": "adam", "below": 1, "within": 0, "above": 0}]
 
 
-def test_what_comes_with_the_package_is_not_run_again_unless_it_is_asked_for(folder, raced, capsys):
-    committed = Records(folder / "committed")
+def test_what_is_published_is_not_run_again_unless_it_is_asked_for(folder, raced, capsys):
+    committed = Records(folder / "committed.jsonl")
     for seed in range(3):
         committed.add(fake(Cell("diabetes", "agd-stochastic", seed=seed)))
     ours = ["bench", "quality", "--workloads", "diabetes", "--optimisers", "agd-stochastic", "--json"]
     assert main(ours) == 0
     assert raced == []
-    before = (folder / "committed" / "diabetes.jsonl").read_text()
+    before = (folder / "committed.jsonl").read_text()
     assert main([*ours, "--fresh", "--seeds", "0", "1"]) == 0
     assert [cell.seed for cell in raced] == [0, 1]
-    assert (folder / "committed" / "diabetes.jsonl").read_text() == before
+    assert (folder / "committed.jsonl").read_text() == before
 
 
 def test_a_stop_keeps_every_finished_run(folder, raced, monkeypatch, capsys):
@@ -127,13 +127,18 @@ def test_a_long_table_names_adamw(folder, raced, capsys):
     assert (folder / "picture.png").read_bytes()[1:4] == b"PNG"
 
 
-def test_an_installed_package_says_where_the_long_records_are(folder, capsys):
-    assert main(["bench", "quality", "--report", "--long"]) == 1
+@pytest.mark.parametrize(("words", "file"), [((), "committed.jsonl"), (("--long",), "long.jsonl")])
+def test_an_installed_package_says_where_the_records_are(folder, capsys, words, file):
+    assert main(["bench", "quality", "--report", *words]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "long.jsonl: there is no record of these yet; records of long runs come with the repository" in said
+    assert f"{file}: there is no record of these. The published records are in the folder `records`" in said
+    assert f"name its records/{file} with --out" in said
+
+
+def test_records_without_these_say_how_to_run_them(folder, capsys):
     Records(folder / "long.jsonl").add(made(Cell("char-gpt", "agd-stochastic"), 1.0))
     assert main(["bench", "quality", "--report", "--long", "--workloads", "byte-gpt"]) == 1
-    assert "no record of these yet; leave --report out" in " ".join(capsys.readouterr().err.split())
+    assert "no record of these. Leave --report out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_markdown_and_the_figure(folder, raced, capsys):
@@ -162,7 +167,7 @@ def test_fewer_seeds_and_lost_runs_are_told(folder, capsys):
     [
         (["--workloads", "chess"], "workloads: chess: not known; choose from fcn-8"),
         (["--optimisers", "adagrad"], "optimisers: adagrad: not known; choose from agd-stochastic"),
-        (["--report"], "there is no record of these yet"),
+        (["--report"], "there is no record of these."),
         (["--long", "--workloads", "gpt"], "workloads: gpt: not known; choose from char-gpt"),
         (["--long", "--optimisers", "adam"], "optimisers: adam: not known; choose from agd-stochastic"),
     ],

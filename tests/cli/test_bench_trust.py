@@ -109,7 +109,7 @@ def test_a_stop_keeps_every_finished_run(folder, monkeypatch, capsys):
     [
         (["--cells", "chess"], "cells: chess: not known; choose from small-batches"),
         (["--optimisers", "adagrad"], "optimisers: adagrad: not known; choose from agd-stochastic"),
-        (["--report"], "records/trust.jsonl: there is no record of these. The published runs are in the folder"),
+        (["--report"], "records/trust.jsonl: there is no record of these. The published records are in the folder"),
     ],
 )
 def test_errors_name_the_offender_and_the_way_out(folder, capsys, words, message):

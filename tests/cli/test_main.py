@@ -40,7 +40,10 @@ def test_explain_prints_a_table_or_json(capsys):
     assert row["atom"] == "gain"
     assert main(["explain", "torch.nn:PReLU"]) == 0
     assert "PReLU" in capsys.readouterr().out
-    for place, message in (("torch.nn", "expected package.module:factory"), ("no_such_package:f", "no_such_package")):
+    for place, message in (
+        ("torch.nn", "expected package.module:name or path/to/file.py:name"),
+        ("no_such_package:f", "no_such_package"),
+    ):
         assert main(["explain", place]) == 1
         assert message in capsys.readouterr().err
 

@@ -190,8 +190,6 @@ def test_every_long_workload_names_data_and_rivals_that_are_known():
 
 
 def test_the_committed_long_records_are_of_the_workloads_as_they_are():
-    if not COMMITTED_LONG.exists():
-        pytest.skip("the long records are in the repository, not in the package")
     assert Path(__file__).parents[2] / "records" / "quality-long.jsonl" == COMMITTED_LONG
     for name, workload in LONG.items():
         outcomes = list(Records(COMMITTED_LONG).of(name))

@@ -1,7 +1,10 @@
 """The benchmark of training quality: grids widen, what is recorded is not run again, and two small races run."""
 
+import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -132,7 +135,8 @@ def test_every_workload_names_data_that_can_be_read():
 
 
 def test_the_committed_records_are_of_the_workloads_as_they_are():
-    assert {path.stem for path in COMMITTED.glob("*")} <= set(WORKLOADS)
+    assert Path(__file__).parents[2] / "records" / "quality.jsonl" == COMMITTED
+    assert {json.loads(line)["workload"] for line in COMMITTED.read_text().splitlines()} == set(WORKLOADS)
     for name, workload in WORKLOADS.items():
         for outcome in Records(COMMITTED).of(name):
             cell = outcome.cell
@@ -140,3 +144,11 @@ def test_the_committed_records_are_of_the_workloads_as_they_are():
             assert cell.optimiser in OPTIMISERS
             assert outcome.steps == workload.steps
             assert len(outcome.loss) == POINTS
+
+
+def test_several_commands_can_add_to_one_file(tmp_path):
+    file = tmp_path / "all.jsonl"
+    cells = [Cell("gpt", "dog", seed=seed) for seed in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda cell: Records(file).add(made(cell, 1.0)), cells))
+    assert {outcome.cell for outcome in Records(file).of("gpt")} == set(cells)

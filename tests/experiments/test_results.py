@@ -1,65 +1,79 @@
 """The committed results: every number of the page is in the records, and the figures are theirs."""
 
-import shutil
+import json
+import runpy
 from pathlib import Path
 
 import pytest
 
 from autogd.cli.main import main
 from autogd.experiments.catalogue import EXPERIMENTS
+from autogd.experiments.packed import unpack
+from autogd.experiments.repository import RECORDS
+from autogd.report.markdown import filled
 from autogd.training import Run
 
-DOCS = Path(__file__).parents[2] / "docs"
-RESULTS = DOCS / "results" / "laptop"
-PAGE = (DOCS / "results.md").read_text()
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
+PAGE = SCRIPT["PAGE"].read_text()
+DRAWN = [name for name in EXPERIMENTS if name != "theories-table"]
 
 
 @pytest.fixture(scope="module")
-def redrawn(tmp_path_factory):
-    """The committed records, drawn and judged anew, with training forbidden."""
+def unpacked(tmp_path_factory):
+    """The committed records, a folder a run."""
     folder = tmp_path_factory.mktemp("results") / "laptop"
-    shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("*.png", "*.txt"))
+    unpack(RECORDS / "laptop", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def redrawn(unpacked):
+    """The committed records, drawn and judged anew, with training forbidden."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
-        assert main(["reproduce", "all", "--scale", "laptop", "--out", str(folder), "--json"]) == 0
-    return folder
+        assert main(["reproduce", "all", "--scale", "laptop", "--out", str(unpacked), "--json"]) == 0
+    return unpacked
 
 
 @pytest.mark.slow
 def test_redrawing_trains_nothing_and_draws_every_figure(redrawn):
-    assert {path.name for path in redrawn.glob("*.png")} == {path.name for path in RESULTS.glob("*.png")}
+    assert {path.stem for path in redrawn.glob("*.png")} == {"overview", *DRAWN}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_page_has_the_claims_that_the_records_give_and_the_command_that_prints_them(redrawn, name):
-    printed = (redrawn / f"{name}.txt").read_text()
-    assert f"Printed by `autogd reproduce {name} --scale laptop`" in printed
-    assert printed == (RESULTS / f"{name}.txt").read_text()
-    assert printed.strip() in PAGE
+def test_the_page_has_the_claims_that_the_records_give_and_the_command_that_prints_them(redrawn):
+    printed = {path.stem: path.read_text().removesuffix("\n") for path in redrawn.glob("*.txt")}
+    assert set(printed) == {"overview", *EXPERIMENTS}
+    for name, text in printed.items():
+        command = "all" if name == "overview" else name
+        assert f"Printed by `autogd reproduce {command} --scale laptop`" in text
+    assert filled(PAGE, printed, "docs/results.md") == PAGE, "run: python benchmarks/results_page.py"
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "theories-table"])
+@pytest.mark.parametrize("name", ["overview", *DRAWN])
 def test_the_page_shows_every_figure_and_none_is_large(name):
     assert f"(results/laptop/{name}.png)" in PAGE
-    assert 5_000 < (RESULTS / f"{name}.png").stat().st_size < 200_000
+    assert 5_000 < (SCRIPT["FIGURES"] / f"{name}.png").stat().st_size < 200_000
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_records_are_of_the_configurations_that_the_code_gives(name):
+def test_the_records_are_of_the_configurations_that_the_code_gives(unpacked, name):
     for trial, config in EXPERIMENTS[name].trials("laptop").items():
-        assert Run(RESULTS / trial).config().difference(config) == []
+        assert Run(unpacked / trial).config().difference(config) == []
 
 
-def test_records_are_small_and_hold_no_weights():
-    files = [path for path in RESULTS.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} <= {".json", ".jsonl", ".png", ".txt"}
-    assert sum(path.stat().st_size for path in files) < 3_000_000
+def test_records_are_one_small_file_a_figure():
+    files = list((RECORDS / "laptop").iterdir())
+    assert {path.name for path in files} == {f"{name}.jsonl" for name in DRAWN}
+    assert sum(path.stat().st_size for path in files) < 1_000_000
+    for path in files:
+        assert all(json.loads(line)["trial"].startswith(f"{path.stem}/") for line in path.read_text().splitlines())
 
 
-def test_the_headline_agd_is_twenty_points_above_its_rivals_at_their_defaults():
+def test_the_headline_agd_is_twenty_points_above_its_rivals_at_their_defaults(unpacked):
     agd, *rivals = (
-        Run(RESULTS / f"showcase/fcn32-{name}").summary()["train_accuracy"]
+        Run(unpacked / f"showcase/fcn32-{name}").summary()["train_accuracy"]
         for name in ("agd", "adam-0.001", "sgd-0.1", "sgd-plain-0.1")
     )
     assert agd - max(rivals) >= 0.20

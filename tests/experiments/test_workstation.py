@@ -175,6 +175,7 @@ def test_costs_are_told_before_a_run_and_after_it_and_the_rest_waits(tmp_path, m
     assert start < end
     assert "core-hours" in told[end:]
     assert "net: not drawn, 4 of its runs are not recorded yet" in told
+    assert "records: no records are here yet, so all runs are trained. The published records are in" in told
     (line,) = (tmp_path / "records/net.jsonl").read_text().splitlines()
     assert json.loads(line)["trial"] == "net/small-agd"
     assert json.loads(line)["cost.json"]["spent_core_hours"] > 0

@@ -1,6 +1,7 @@
 """Models that nobody here wrote: every parameter is understood, and the loss goes down."""
 
 import math
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -30,6 +31,7 @@ def test_every_parameter_is_covered_and_27_of_30_steps_lower_the_loss(name, star
     assert all(torch.isfinite(p).all() for p in subject.model.parameters())
 
 
+@cache
 def adam_at_three_rates(name):
     """The losses of every run."""
     runs = []

@@ -1,13 +1,15 @@
 """Steps are written down every so often, with the numbers that the step had, and not looked at otherwise."""
 
 import json
+import sys
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
-from autogd.integrations.telemetry import JSONL, TensorBoard
+from autogd.integrations.telemetry import JSONL, MLflow, TensorBoard, WandB
 
 
 class Watched(AGD):
@@ -80,3 +82,42 @@ def test_tensorboard_shows_them(tmp_path):
 def test_no_pace_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="every: 0 steps"):
         JSONL(tmp_path / "steps.jsonl", every=0)
+
+
+def test_weights_and_biases_gets_the_numbers_over_the_optimisers_own_steps(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="needs Weights & Biases: pip install 'autogd[tracking]'")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=str(tmp_path), project="test") as run:
+        logged = []
+        monkeypatch.setattr(run, "log", lambda numbers, log=run.log: (logged.append(numbers), log(numbers))[1])
+        run.log({"mine": 1})  # a user's own metrics keep their own steps
+        _, rates = train(WandB(every=3))
+    assert [point["autogd/step"] for point in logged[1:]] == [1, 4, 7]
+    assert [point["autogd/learning_rate"] for point in logged[1:]] == [rates[0], rates[3], rates[6]]
+    assert logged[1]["autogd/update_sizes/0.weight"] > 0
+    with pytest.raises(ValueError, match="call wandb"):
+        WandB()
+
+
+def test_mlflow_gets_the_numbers_of_each_step(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs MLflow: pip install 'autogd[tracking]'")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's own
+        mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+        with mlflow.start_run() as run:
+            _, rates = train(MLflow(every=3))
+        client = mlflow.MlflowClient()
+        history = client.get_metric_history(run.info.run_id, "learning_rate")
+        assert [point.step for point in history] == [1, 4, 7]
+        assert [point.value for point in history] == [rates[0], rates[3], rates[6]]
+        assert client.get_metric_history(run.info.run_id, "update_sizes/0.weight")
+        with pytest.raises(ValueError, match="call mlflow"):
+            MLflow()
+
+
+def test_without_the_packages_the_error_names_the_extra(monkeypatch):
+    for module, hook in (("wandb", WandB), ("mlflow", MLflow)):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=r"autogd\[tracking\]"):
+            hook()

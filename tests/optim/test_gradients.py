@@ -1,5 +1,6 @@
 """Gradients that are zero, noise, or not finite."""
 
+import copy
 import math
 
 import pytest
@@ -168,3 +169,19 @@ def test_weight_decay_of_one_keeps_a_weight_within_its_target_size():
         model.weight.grad = -torch.eye(8)  # a gradient that always asks for more
         optimiser.step()
     assert float(torch.linalg.matrix_norm(model.weight.detach(), 2)) <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_weight_decay_goes_by_a_tensor_s_share_of_the_depth(foreach):
+    torch.manual_seed(0)
+    layer = nn.Linear(5, 4).double()
+    twin = copy.deepcopy(layer)
+    for one, settings in ((layer, {"weight_decay": 0.6}), (twin, {})):
+        optimiser = AGD(one, foreach=foreach, **settings)
+        one.weight.grad, one.bias.grad = torch.ones(4, 5).double(), torch.ones(4).double()
+        before = {name: p.detach().clone() for name, p in one.named_parameters()}
+        optimiser.step()
+    depth, eta = 1 + 1 / 32, float(optimiser.learning_rate)
+    for name, share in (("weight", 1.0), ("bias", 1 / 32)):
+        lost = before[name] * 0.6 * eta * share / depth
+        torch.testing.assert_close(getattr(layer, name), getattr(twin, name) - lost, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-from autogd.theory.linearisation import functional_expansion_of_square
+from autogd.theory.s2_linearisation import functional_expansion_of_square
 from paper_draws import forward, make, make_assumption_1_hold, over_shapes, square
 
 

@@ -1,7 +1,7 @@
 import torch
 from scipy.special import logsumexp
 
-from autogd.theory.linearisation import functional_majorisation_of_cross_entropy
+from autogd.theory.s2_linearisation import functional_majorisation_of_cross_entropy
 from paper_draws import exact_directional, forward, make, over_shapes
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from autogd.theory.recover import gauss_newton_step
+from autogd.theory.s3_recover import gauss_newton_step
 from paper_draws import forward, make, over_shapes
 
 

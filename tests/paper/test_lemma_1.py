@@ -3,7 +3,7 @@ import torch
 from scipy.optimize import approx_fprime
 
 from autogd.losses import square_loss
-from autogd.theory.bregman import bregman, bregman_of_square, per_sample
+from autogd.theory.s1_bregman import bregman, bregman_of_square, per_sample
 from paper_draws import forward, make, over_shapes, square
 
 

@@ -2,8 +2,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import entropy
 
-from autogd.theory.bregman import bregman_of_cross_entropy, per_sample
-from autogd.theory.losses import cross_entropy
+from autogd.theory.s1_bregman import bregman_of_cross_entropy, per_sample
+from autogd.theory.s1_losses import cross_entropy
 from paper_draws import forward, make, over_shapes
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from autogd.theory.convergence import objective_bound
+from autogd.theory.s6_convergence import objective_bound
 from paper_draws import aligned, forward, make, over_shapes, square
 
 

@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from autogd.theory.convergence import gradient_bound
+from autogd.theory.s6_convergence import gradient_bound
 from paper_draws import aligned, forward, make, over_shapes, spectral, square
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from autogd.theory.convergence import critical_point_rate, decrease
+from autogd.theory.s6_convergence import critical_point_rate, decrease
 from paper_draws import forward, make, over_shapes, sphere, train
 
 

@@ -4,8 +4,8 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
 
 from autogd.losses import square_loss
-from autogd.theory.losses import cross_entropy
-from autogd.theory.recover import mirror_descent_step
+from autogd.theory.s1_losses import cross_entropy
+from autogd.theory.s3_recover import mirror_descent_step
 from paper_draws import make, over_shapes
 
 

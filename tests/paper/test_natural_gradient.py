@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from scipy.special import log_softmax
 
-from autogd.theory.recover import natural_gradient_step
+from autogd.theory.s3_recover import natural_gradient_step
 from paper_draws import forward, make, over_shapes
 
 

@@ -1,7 +1,7 @@
 import torch
 
 from autogd.theory import linearise
-from autogd.theory.losses import cross_entropy, square
+from autogd.theory.s1_losses import cross_entropy, square
 from paper_draws import directional, forward, make, over_shapes
 
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogd.losses import square_loss
-from autogd.theory.assumptions import measure_run
-from autogd.theory.convergence import global_rate
+from autogd.theory.s6_convergence import global_rate
+from autogd.theory.s7_assumptions import measure_run
 from paper_draws import DTYPE, Problem, forward, sphere, square, train
 
 

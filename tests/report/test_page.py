@@ -121,12 +121,70 @@ def test_the_figures_show_in_a_browser_and_no_error_is_logged(runs, tmp_path):
     with Image.open(shot) as image:
         pixels = image.convert("RGB")
         assert pixels.width == 400
-        # matplotlib's first two colours: the lines of the two groups are on the screen, which no broken image shows
+        # our first two colours: the lines of the two groups are on the screen, which no broken image shows
         colours = {colour for _, colour in pixels.getcolors(maxcolors=1 << 24)}
-    for wanted in ((31, 119, 180), (255, 127, 14)):
+    for wanted in ((11, 61, 145), (230, 115, 10)):
         assert any(sum(abs(a - b) for a, b in zip(wanted, seen, strict=True)) < 30 for seen in colours)
 
 
 def test_every_picture_is_a_whole_png(runs):
     for data in re.findall(r"data:image/png;base64,([^\"]*)", page(runs)):
         assert base64.b64decode(data).endswith(b"IEND\xaeB`\x82")
+
+
+def test_a_seed_counts_once_and_a_run_without_an_epoch_not_at_all(tmp_path):
+    once, again = recorded(tmp_path / "a", final=0.9), recorded(tmp_path / "b", final=0.9)
+    ghost = Run.create(Config(epochs=4).resolved(), tmp_path / "ghost")
+    (row,) = summarise(group_runs([once, again, ghost]))
+    assert (row["runs"], row["repeated"]) == (1, 1)
+    assert row["test_accuracy_spread"] is None
+    text = page([once, again, ghost])
+    assert "Not counted: 1 without an epoch, 1 of a seed that another run with the same settings has." in text
+
+
+def test_of_two_runs_of_a_seed_the_longer_counts(tmp_path):
+    whole = recorded(tmp_path / "whole", final=0.9)
+    half = Run.create(Config(epochs=4).resolved(), tmp_path / "half")
+    half.append({**whole.metrics()[0]})
+    (row,) = summarise(group_runs([whole, half]))
+    assert row["epochs"] == 4
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_sixty_series_keep_the_panels_and_colour_the_best_eight(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    runs = [recorded(tmp_path / f"r{i}", optimiser="adam", lr=(i + 1) / 1000) for i in range(60)]
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
+    draw(group_runs(runs), "png")
+    (figure,) = drawn
+    assert len(legend_of(figure)) == 9
+    assert legend_of(figure)[-1] == "52 more, with a higher objective"
+    legend = figure.legends[0].get_window_extent()
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        assert box.width > 300
+        assert box.height > 200
+        assert axes.get_legend() is None
+        assert not box.overlaps(legend)
+    colours = {line.get_color() for line in figure.axes[0].lines}
+    assert len(colours) == 9
+
+
+def test_eta_and_learning_rates_are_never_on_one_axis(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    runs = [recorded(tmp_path / "ours"), recorded(tmp_path / "adam", optimiser="adam", lr=0.001)]
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
+    draw(group_runs(runs), "png", ["learning_rate", "objective"])
+    rate, objective = drawn[0].axes
+    assert len(rate.lines) == 1
+    assert rate.get_title().startswith("η")
+    assert len(objective.lines) == 2

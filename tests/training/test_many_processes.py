@@ -18,7 +18,7 @@ from training.conftest import Crash
 from training.parity import measure
 
 pytestmark = pytest.mark.distributed
-STEPS = 20
+STEPS = 12
 FORKING, PARITY, CRASHING = (Path(__file__).with_name(f"{name}.py") for name in ("forking", "parity", "crashing"))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
 TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 30

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autogd.cli.output import check_output
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
@@ -30,8 +31,10 @@ from autogd.experiments.quality.recorder import Recorder
 from autogd.experiments.quality.records import COMMITTED, COMMITTED_LONG, Records
 from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Standing, standings, tally
 from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.repository import WHERE
 from autogd.report.quality_figure import draw
 from autogd.report.quality_table import HEADS, heads, markdown, row, verdicts
+from autogd.rivals import require
 from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
@@ -54,14 +57,14 @@ class Options:
     data_dir: str | None = None
     """the folder with cifar-10-batches-py, fashion-mnist and tinyshakespeare.txt; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records, or one file if the name ends in .jsonl; runs/quality if none is named; what the package's
-    own records lack is run and added"""
+    """the folder of records, or one file if the name ends in .jsonl; runs/quality if none is named; what the published
+    records lack is run and added"""
     fresh: bool = False
-    """leave the package's own records aside, so that all is run again; what --out has still counts"""
+    """leave the published records aside, so that all is run again; what --out has still counts"""
     long: bool = False
-    """the long workloads, whose data do not run out; their records come with the repository"""
+    """the long workloads, whose data do not run out"""
     report: bool = False
-    """train nothing: the table of the package's own records, with those of --out over them if it is given"""
+    """train nothing: the table of the published records, with those of --out over them if it is given"""
     figure: str | None = None
     """draw the table as well, to this PNG file"""
     markdown: bool = False
@@ -81,13 +84,16 @@ def run(options: Options) -> int:
     )
     _check("workloads", options.workloads, tuple(known))
     _check("optimisers", options.optimisers, rivals)
+    if options.figure:
+        check_output("--figure", options.figure, (".png",))
     records = _records(options)
     if not options.report:
+        require(*options.optimisers)
         _train(options, records)
     every = [each for name in options.workloads for each in standings(records.of(name))]
     shown = [each for each in every if each.optimiser in options.optimisers]
     if not shown:
-        raise ValueError(f"{records.folder}: there is no record of these yet; {_way_out(options, records)}")
+        raise ValueError(f"{records.folder}: there is no record of these. {_way_out(options, records)}")
     if options.figure:
         write_whole(Path(options.figure), draw(shown))
     _print(options, shown)
@@ -95,12 +101,13 @@ def run(options: Options) -> int:
 
 
 def _way_out(options: Options, records: Records) -> str:
-    if options.long and records.folder == COMMITTED_LONG and not COMMITTED_LONG.exists():
+    published = _committed(options).folder
+    if records.folder == published and not published.exists():
         return (
-            "records of long runs come with the repository and not with the installed package: give this command in a "
-            "checkout, or name its records/quality-long.jsonl by --out, or leave --report out to run them"
+            f"{WHERE}: run the command in a checkout, name its records/{published.name} with --out, or leave --report "
+            "out to run them"
         )
-    return "leave --report out to run them"
+    return "Leave --report out to run them"
 
 
 def _check(option: str, named: tuple[str, ...], known: tuple[str, ...]) -> None:

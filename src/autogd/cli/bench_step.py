@@ -20,11 +20,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from autogd.cli.output import check_output
 from autogd.experiments.speed.growth import TENSORS, WEIGHTS, fit, growth
 from autogd.experiments.speed.share import NETWORKS, shares
 from autogd.experiments.speed.step_cost import CONTENDERS, REFERENCE, costs
 from autogd.experiments.speed.tensors import SETS
 from autogd.report.growth_figure import draw_growth
+from autogd.rivals import require
+from autogd.training.distributed import find_device
 
 __all__ = ["Options", "run"]
 
@@ -62,7 +65,19 @@ def run(options: Options) -> int:
     names = tuple(CONTENDERS) if options.optimisers == ("all",) else options.optimisers
     _check("sets", options.sets, SETS)
     _check("optimisers", names, CONTENDERS)
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    for option, value, least in (("rounds", options.rounds, 1), ("threads", options.threads, 0)):
+        if value < least:
+            raise ValueError(f"--{option}: expected at least {least}, found {value}")
+    if options.batch < 0:
+        raise ValueError(f"--batch: expected at least 0, found {options.batch}")
+    if not options.sets or not names:
+        raise ValueError("--sets and --optimisers: name at least one of each, or leave the option out")
+    if options.growth:
+        check_output("--out", options.out, (".png",))
+        if options.largest < min(WEIGHTS):
+            raise ValueError(f"--largest: expected at least {min(WEIGHTS):,}, found {options.largest:,}")
+    require(*names)
+    device = find_device(options.device or "auto")
     threads = torch.get_num_threads()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autogd.experiments.repository import WHERE
 from autogd.experiments.trust.attempt import attempt
 from autogd.experiments.trust.cell import Cell, Run
 from autogd.experiments.trust.cells import named
@@ -27,6 +28,7 @@ from autogd.experiments.trust.grid import OPTIMISERS, OURS, REFERENCE, SEEDS, ru
 from autogd.experiments.trust.records import COMMITTED, Records
 from autogd.experiments.trust.summary import Standing, count, standings
 from autogd.report.trust_table import HEADS, lines, markdown, row
+from autogd.rivals import require
 
 __all__ = ["Options", "run"]
 
@@ -63,17 +65,19 @@ def run(options: Options) -> int:
     strange = [name for name in options.optimisers if name not in OPTIMISERS]
     if strange:
         raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
+    if not options.optimisers or not options.seeds:
+        raise ValueError("--optimisers and --seeds: name at least one of each, or leave the option out")
     records = _records(options)
     if not options.report:
+        require(*options.optimisers)
         _train(options, cells, records)
     found = records.every()
     judged = [name for name in options.optimisers if name != REFERENCE] or [OURS]
     shown = [each for name in judged for each in standings(found, cells, name)]
     if not shown:
         raise ValueError(
-            f"{records.path}: there is no record of these. The published runs are in the folder `records` of the "
-            "project's repository, not in the package: run the command in a checkout, name a folder of records with "
-            "--out, or leave --report out to run them"
+            f"{records.path}: there is no record of these. {WHERE}: run the command in a checkout, name a folder of "
+            "records with --out, or leave --report out to run them"
         )
     _print(options, shown)
     return 0

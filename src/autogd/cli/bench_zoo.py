@@ -5,6 +5,7 @@ example: autogd bench zoo --steps 300
 
 import json as jsonlib
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import track
@@ -30,6 +31,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the measurement and print its table."""
+    if options.steps < 1:
+        raise ValueError(f"--steps: expected at least 1, found {options.steps}")
+    missing = [name for name in ("transformers", "peft") if find_spec(name) is None]
+    if missing:  # told now, not when its turn comes
+        raise ValueError(f"the zoo needs {' and '.join(missing)}: pip install 'autogd[bench]'")
     console = Console(quiet=options.json)
     rows: list[Drop] = []
     for name in track(ZOO, "the zoo", console=console, disable=options.json):
@@ -37,10 +43,10 @@ def run(options: Options) -> int:
     if options.json:
         print(jsonlib.dumps([asdict(row) for row in rows]))
         return 0
-    shown = f" / {options.steps}" if options.steps != 30 else ""
-    table = Table(
-        title=f"drop of the loss on one fixed batch, after 30{shown} steps (and how many of the first 30 lowered it)"
-    )
+    short = min(30, options.steps)
+    shown = f"{short} / {options.steps}" if options.steps > 30 else str(short)
+    lowered = f"(and how many of the first {short} lowered it)"
+    table = Table(title=f"drop of the loss on one fixed batch, after {shown} steps {lowered}")
     starts = ("", ", initialise_")
     ours = [name for name in RUNS if "Adam" not in name]
     heads = ("architecture", *(f"loss at start{start}" for start in starts), *ours)
@@ -61,4 +67,4 @@ def run(options: Options) -> int:
 
 
 def _cell(after_30: float, after_all: float, steps: int) -> str:
-    return f"{after_30:.3f}" if steps == 30 else f"{after_30:.3f} / {after_all:.3f}"
+    return f"{after_30:.3f}" if steps <= 30 else f"{after_30:.3f} / {after_all:.3f}"

@@ -8,16 +8,14 @@ example: autogd check --draws 300
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autogd.theory.check import Row, check
-from autogd.theory.statements import STATEMENTS
+from autogd.theory.check import STATEMENTS, Row, check
+from autogd.training.threads import using
 
 __all__ = ["Options", "run"]
 
@@ -47,23 +45,14 @@ def run(options: Options) -> int:
             following = STATEMENTS[done].name if done < len(STATEMENTS) else "done"
             progress.update(task, advance=1, description=following)
 
-        rows = _alone(lambda: check(options.draws, options.seed, report=report))
+        with using(1):  # the matrices are so small that threads would only wait for each other
+            rows = check(options.draws, options.seed, report=report)
     right = all(row.as_expected for row in rows)
     if options.json:
         print(json.dumps({"as_expected": right, "statements": [_plain(row) for row in rows]}, indent=1))
     else:
         _print(rows, right)
     return 0 if right else 1
-
-
-def _alone(work: Callable[[], list[Row]]) -> list[Row]:
-    """Run on one thread: the matrices are so small that threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return work()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _print(rows: list[Row], right: bool) -> None:

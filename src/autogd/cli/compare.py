@@ -16,6 +16,7 @@ from rich.console import Console
 from autogd.baselines import entry
 from autogd.cli.study import carry_out, final_table
 from autogd.training import Config
+from autogd.training.records import short_name
 
 __all__ = ["Options", "run"]
 
@@ -38,8 +39,13 @@ class Options(Config):
 
 def run(options: Options) -> int:
     """Train what is missing, then print the table and draw the figure."""
+    if not options.optimisers:
+        raise ValueError("--optimisers: name at least one, for example: --optimisers agd-stochastic adam=0.001")
+    if options.seeds < 1:
+        raise ValueError(f"--seeds: expected at least 1, found {options.seeds}")
     task = Config.from_dict(options.as_dict()).resolved()
-    folder = Path(options.out or f"runs/compare-{task.data}-{task.model}")
+    names = short_name(task.data), short_name(task.model or "")
+    folder = Path(options.out or f"runs/compare-{'-'.join(names)}")
     trials = {}
     for word in options.optimisers:
         name, _, rate = word.partition("=")

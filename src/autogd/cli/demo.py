@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autogd.cli.output import PICTURES, check_output
 from autogd.experiments.demo import CONTENDERS, DEPTH, EPOCHS, WIDTH, Epoch, race
 from autogd.report.demo import draw
+from autogd.training.threads import using
 
 __all__ = ["Options", "run"]
 
@@ -37,10 +39,12 @@ def run(options: Options) -> int:
     """Run all contenders, print the table, save the figure."""
     if options.epochs < 1:
         raise ValueError(f"epochs: at least one is needed, found {options.epochs}")
+    check_output("--out", options.out, PICTURES)
     console = Console(quiet=options.json)
     records: list[Epoch] = []
     columns = (TextColumn("{task.description:13}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as progress, using(1):
+        # its layers are small: threads would wait for each other
         for name in CONTENDERS:
             bar = progress.add_task(name, total=options.epochs, note="")
             for epoch in race(name, options.epochs, options.seed):

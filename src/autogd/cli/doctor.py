@@ -1,16 +1,25 @@
 """Look at a training set-up before it is trained: two real steps on a copy, then findings with remedies.
 
+The exit status is 1 if there is something to mend.
+
 example: autogd doctor my_package.training:setup --figure width.png
 """
 
+import copy
 import json as jsonlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 import tyro
+from torch import nn
 
-from autogd.cli.place import call
+from autogd.cli.output import PICTURES, check_output
 from autogd.diagnosis import doctor
+from autogd.diagnosis.finding import forward_of
+from autogd.training.own_code import culprit, make
 
 __all__ = ["Options", "run"]
 
@@ -21,6 +30,8 @@ class Options:
 
     setup: tyro.conf.Positional[str]
     """package.module:callable, returns (model, loss_fn, batch), or (model, loss_fn, batch, widen) for the width test"""
+    full_batch: bool = False
+    """every step is to see all of the data: AGD is recommended then, StochasticAGD otherwise"""
     figure: Path | None = None
     """where the width test's figure goes"""
     json: bool = False
@@ -28,16 +39,39 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print the findings; there being some is not a failure of the command."""
-    setup = call(options.setup, "(model, loss_fn, batch)")
+    """Print the findings; the status is 1 if any is to be mended."""
+    if options.figure is not None:
+        check_output("--figure", options.figure, PICTURES)
+    setup = make(options.setup, "(model, loss_fn, batch)")
     if not isinstance(setup, tuple) or len(setup) not in (3, 4):
         raise ValueError(f"{options.setup}: expected (model, loss_fn, batch) or (model, loss_fn, batch, widen)")
-    diagnosis = doctor(*setup)
-    if options.figure is not None:
-        if not diagnosis.widths:
-            raise ValueError("figure: the width test needs a fourth value of the set-up, widen(k)")
+    if not isinstance(setup[0], nn.Module):
+        raise ValueError(f"{options.setup}: expected a Module first, found a {type(setup[0]).__name__}")
+    if options.figure is not None and len(setup) < 4:
+        raise ValueError("--figure: the width test needs a fourth value of the set-up, widen(k)")
+    _try(options.setup, *setup[:3])
+    diagnosis = doctor(*setup, full_batch=options.full_batch)
+    if options.figure is not None and diagnosis.widths:
         from autogd.report.width import draw
 
         draw(diagnosis.widths, options.figure)
     print(jsonlib.dumps(diagnosis.as_dict(), indent=1) if options.json else diagnosis)
-    return 0
+    return 0 if diagnosis.sound else 1
+
+
+@torch.no_grad()
+def _try(place: str, model: nn.Module, loss_fn: Callable[..., Any], batch: Any) -> None:
+    """Say which of model, batch and loss do not fit together, if they do not."""
+    if not isinstance(batch, Mapping) and not (isinstance(batch, list | tuple) and len(batch) == 2):
+        raise ValueError(f"{place}: the batch must be a pair (inputs, targets) or a mapping of keyword arguments")
+    what = "the model does not take the batch"
+    try:
+        output = forward_of(copy.deepcopy(model), batch)
+        what = "the loss does not take the model's output and the targets"
+        loss = loss_fn(output) if isinstance(batch, Mapping) else loss_fn(output, batch[1])
+    except Exception as error:
+        if culprit(error) is not None:
+            raise
+        raise ValueError(f"{place}: {what}: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+    if not isinstance(loss, torch.Tensor):
+        raise ValueError(f"{place}: the loss must be a tensor, found a {type(loss).__name__}")

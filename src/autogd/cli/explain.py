@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import tyro
 from torch import nn
 
-from autogd.cli.place import call
 from autogd.geometry import explain
+from autogd.training.own_code import make
 
 __all__ = ["Options", "build", "run"]
 
@@ -20,7 +20,7 @@ class Options:
     """What `autogd explain` takes."""
 
     model: tyro.conf.Positional[str]
-    """package.module:factory, a callable without arguments that returns a Module"""
+    """package.module:factory or file.py:factory, a callable without arguments that returns a Module; or a Module"""
     json: bool = False
     """print JSON instead of a table"""
 
@@ -31,7 +31,7 @@ def build(place: str) -> nn.Module:
     >>> build("torch.nn:Identity")
     Identity()
     """
-    model = call(place, "a Module")
+    model = make(place, "a Module")
     if not isinstance(model, nn.Module):
         raise ValueError(f"{place}: expected a torch.nn.Module, found a {type(model).__name__}")
     return model
@@ -40,5 +40,9 @@ def build(place: str) -> nn.Module:
 def run(options: Options) -> int:
     """Print the table."""
     explanation = explain(build(options.model))
-    print(json.dumps(explanation.as_dict(), indent=1) if options.json else explanation)
+    if options.json:
+        print(json.dumps(explanation.as_dict(), indent=1))
+    else:
+        print(explanation)
+        print("the words: autogd glossary")
     return 0

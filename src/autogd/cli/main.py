@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from autogd import __version__
+from autogd.diagnosis.backend import backend
 
 __all__ = ["COMMANDS", "main"]
 
@@ -20,7 +21,7 @@ COMMANDS = {
     "check": "every statement of the paper, measured on random networks",
     "explain": "which of a model's parameters is which atom, and its share of the depth",
     "doctor": "what is wrong with a training set-up, and what to do",
-    "probe": "learning rates for SGD, AdamW and Muon, read off a short run of StochasticAGD",
+    "glossary": "the ten words that these commands use",
     "bench": "measure AGD against its rivals on this machine",
     "completion": "a script that teaches a shell to complete all this",
 }
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     autogd ...
+    backend: ...
     0
     """
     try:
@@ -51,7 +53,7 @@ def _main(words: list[str]) -> int:
         print(_usage())
         return 0 if words else 2
     if words[0] == "--version":
-        print(f"autogd {__version__}")
+        print(f"autogd {__version__}\nbackend: {backend()}")
         return 0
     if words[0] not in COMMANDS:
         print(f"autogd: there is no command {words[0]!r}; `autogd --help` lists them", file=sys.stderr)
@@ -67,12 +69,31 @@ def _main(words: list[str]) -> int:
         return int(command.run(options))
     except BrokenPipeError:
         raise
-    except (ValueError, OSError) as error:
-        print(f"autogd {words[0]}: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print(f"autogd {words[0]}: stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        return _tell(words[0], error)
+
+
+def _tell(command: str, error: Exception) -> int:
+    """Print one line on an error and return the exit status; a mistake of ours keeps its traceback."""
+    from autogd.training.own_code import culprit
+    from autogd.training.stop import Stopped
+
+    if isinstance(error, Stopped):
+        print(f"autogd {command}: {error}", file=sys.stderr)
+        return 128 + error.signal_number
+    place = culprit(error)
+    if place is not None:
+        said = (str(error).strip().splitlines() or [""])[0]
+        print(f"autogd {command}: {type(error).__name__}: {said} (in {place})", file=sys.stderr)
+        return 1
+    if isinstance(error, ValueError | OSError | ImportError):
+        print(f"autogd {command}: {error}", file=sys.stderr)
+        return 1
+    print(f"autogd {command}: an error of autogd itself, please report it with these lines:", file=sys.stderr)
+    raise error
 
 
 def _usage() -> str:

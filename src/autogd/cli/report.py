@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tyro
 
+from autogd.cli.output import check_output
 from autogd.report import group_runs, summarise, write_page
 from autogd.training import find_runs
 
@@ -31,6 +32,7 @@ def run(options: Options) -> int:
     """Read the records and write the page."""
     if not options.runs:
         raise ValueError("runs: name at least one folder of a run, for example one below runs/")
+    check_output("--out", options.out, (".html", ".htm"))
     runs = [found for path in options.runs for found in find_runs(Path(path))]
     write_page(runs, Path(options.out))
     if options.json:

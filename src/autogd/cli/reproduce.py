@@ -9,7 +9,6 @@ example: autogd reproduce showcase --scale smoke
 
 import json as jsonlib
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,9 +25,8 @@ from autogd.experiments.effort import Effort, effort, left
 from autogd.experiments.meter import spent
 from autogd.experiments.packed import pack, unpack
 from autogd.experiments.preset import Scale
-from autogd.report.reproduction import Shown, show
-from autogd.report.reproduction.claims import markdown
-from autogd.report.reproduction.second_row import table as second_row
+from autogd.experiments.repository import WHERE
+from autogd.report.reproduction import Shown, glance, show, text
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole
 
@@ -66,11 +64,17 @@ def run(options: Options) -> int:
         raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
     if options.list:
         return _list(options)
+    every = [trial for name in names for trial in EXPERIMENTS[name].trials(options.scale)]
+    if options.only is not None and not any(fnmatch(trial, options.only) for trial in every):
+        raise ValueError(f"--only: {options.only} matches no run; there are {', '.join(every[:4])}, …")
     folder = options.out or Path("runs/reproduce") / options.scale
     folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, quiet=options.json)
     if options.records is not None:
         unpack(options.records, folder)
-    console = Console(stderr=True, quiet=options.json)
+        if not any(options.records.glob("*.jsonl")):
+            said = f"{options.records}: no records are here yet, so all runs are trained. {WHERE}."
+            console.print(said, highlight=False, soft_wrap=True)
     if options.scale == "paper":
         trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
         missing = [config for name, config in trials.items() if not _ended(folder, name)]
@@ -90,6 +94,10 @@ def run(options: Options) -> int:
         _write(name, shown[name], folder, options.scale)
         if not options.json:
             _tell(name, shown[name], folder)
+    if len(shown) == len(EXPERIMENTS):
+        figure, table = glance(options.scale, folder)
+        write_whole(folder / "overview.png", figure)
+        write_whole(folder / "overview.txt", f"{table}\n")
     if options.json:
         found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
         print(jsonlib.dumps({"scale": options.scale, "folder": str(folder), "experiments": found}))
@@ -181,16 +189,7 @@ def _took(run: Run) -> str:
 def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
     if shown.figure is not None:
         write_whole(folder / f"{name}.png", shown.figure)
-    after = second_row(shown.second_row) if shown.second_row else ""
-    parts = [markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)]
-    if shown.table:
-        head, *rows = shown.table
-        parts.insert(0, "\n".join(map(_row, [head, ["---"] * len(head), *rows])))
-    write_whole(folder / f"{name}.txt", "\n\n".join(parts) + "\n")
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    write_whole(folder / f"{name}.txt", text(name, scale, shown) + "\n")
 
 
 def _tell(name: str, shown: Shown, folder: Path) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from autogd.report import draw, group_runs, summarise
 from autogd.report.tables import COLUMNS, cell
-from autogd.training import Config, Run, Watch
+from autogd.training import Config, Run, Stopped, Watch
 from autogd.training.records import write_whole
 from autogd.training.study import run_study
 
@@ -20,12 +20,16 @@ __all__ = ["carry_out", "final_table"]
 
 def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list[dict[str, Any]]:
     """Train what is not recorded yet, and return the final table's rows."""
-    if as_json:
-        runs = run_study(trials, folder)
-    else:
-        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-            board = _Board(trials, live)
-            runs = run_study(trials, folder, lambda name: [board.watch(name)])
+    try:
+        if as_json:
+            runs = run_study(trials, folder)
+        else:
+            with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+                board = _Board(trials, live)
+                runs = run_study(trials, folder, lambda name: [board.watch(name)])
+    except Stopped as stopped:
+        told = f"stopped, and saved in {folder}; the same command goes on"
+        raise Stopped(told, stopped.signal_number) from stopped
     groups = group_runs(runs)
     rows = summarise(groups)
     write_whole(folder / "figure.png", draw(groups, "png"))

@@ -16,6 +16,7 @@ from rich.console import Console
 from autogd.baselines import PAPER_GRID, entry
 from autogd.cli.study import carry_out, final_table
 from autogd.training import Config
+from autogd.training.records import short_name
 
 __all__ = ["Options", "run"]
 
@@ -41,8 +42,13 @@ def run(options: Options) -> int:
     """Train what is missing, then print the table, draw the figure and name the best."""
     if not entry(options.optimiser).rated:
         raise ValueError(f"optimiser: {options.optimiser} has no learning rate to sweep; choose a rival")
+    if not options.grid:
+        raise ValueError("--grid: name at least one learning rate, or leave the option out")
+    if options.seeds < 1:
+        raise ValueError(f"--seeds: expected at least 1, found {options.seeds}")
     task = Config.from_dict(options.as_dict()).resolved()
-    folder = Path(options.out or f"runs/sweep-{task.data}-{task.model}-{task.optimiser}")
+    names = short_name(task.data), short_name(task.model or ""), task.optimiser
+    folder = Path(options.out or f"runs/sweep-{'-'.join(names)}")
     trials = {
         f"lr{lr:g}-seed{seed}": dataclasses.replace(task, lr=lr, seed=seed)
         for lr in options.grid

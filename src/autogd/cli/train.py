@@ -2,13 +2,18 @@
 
 Without any option: handwritten digits, in seconds. Under torchrun, on many devices.
 
+With a network and data of your own: a factory that returns a Module, and a loader that returns (train, test), each a
+pair of inputs and labels, a data set or a DataLoader.
+
 example: autogd train --data cifar10 --model fcn --depth 2 --width 64
+example: autogd train --model my_package.models:make --data my_package.data:load
 """
 
 import dataclasses
 import json
 import os
 import sys
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +22,12 @@ from autogd.cli.progress import TrainingProgress
 from autogd.training import Config, Run, Stopped, Watch, train
 from autogd.training.distributed import session
 from autogd.training.records import under_way, write_whole
+from autogd.training.tryout import check_config
 
 __all__ = ["Options", "run"]
 
 # these say where and how to run, not what: they may differ from the run that is resumed
-FREE = ("device", "compile", "shard", "data_dir", "checkpoint_seconds")
+FREE = ("device", "compile", "shard", "data_dir", "checkpoint_seconds", "checkpoints", "threads")
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,9 @@ class Options(Config):
     out: str | None = None
     """the run's folder; left out, a new one under runs/"""
     resume: str | None = None
-    """go on with the run in this folder, as it was configured"""
+    """go on with the run in this folder, as it was configured; with --epochs, to that many in all"""
+    epochs: int | None = None  # type: ignore[assignment]  # None: left out, which --resume has to know
+    """passes over the training set; left out, 20"""
     tensorboard: bool = False
     """also write TensorBoard's files into the run's folder"""
     json: bool = False
@@ -39,15 +47,19 @@ class Options(Config):
 
     def config(self) -> Config:
         """The run's part of the options."""
-        return Config.from_dict(self.as_dict()).resolved()
+        given = {name: value for name, value in self.as_dict().items() if name != "epochs" or value is not None}
+        return Config.from_dict(given).resolved()
 
 
 def run(options: Options) -> int:
     """Train, or go on training; then say what came of it and draw the figure."""
-    with session(options.device) as place:
+    with session(options.device) as place, ExitStack() as settings:
         first = place.rank == 0
+        if first and options.tensorboard:
+            _require_tensorboard()
         # the first process finds or makes the folder, and tells the others
-        record = Run(Path(place.tell(str(_find(options).path) if first else "")))
+        record = settings.enter_context(_find(options)) if first else Run(Path())
+        record = Run(Path(place.tell(str(record.path))))
         watches: list[Watch] = [] if options.json else [TrainingProgress()]
         if options.tensorboard and first:
             from autogd.training.tensorboard import TensorBoard
@@ -64,21 +76,35 @@ def run(options: Options) -> int:
     return 0
 
 
-def _find(options: Options) -> Run:
+def _find(options: Options) -> AbstractContextManager[Run]:
     """The run to train: a new one, the one to resume, or, after a restart by torchrun, the one that was under way."""
     if options.resume is not None:
         if options.out is not None:
             raise ValueError(f"--out: --resume goes on in {options.resume}; leave --out out")
-        return Run.open(Path(options.resume))
+        run = Run.open(Path(options.resume))
+        _config(options, run)  # another setting is refused before anything is changed
+        if options.epochs is not None and options.epochs != run.config().epochs:
+            run.extend(options.epochs)
+        return nullcontext(run)
     config = options.config()
+    check_config(config)
     path = None if options.out is None else Path(options.out)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    return (restarted and under_way(config, path)) or Run.create(config, path)
+    known = under_way(config, path) if restarted else None
+    return Run.created(config, path) if known is None else nullcontext(known)
+
+
+def _require_tensorboard() -> None:
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ValueError("--tensorboard: it is not installed: pip install 'autogd[tensorboard]'") from error
 
 
 def _config(options: Options, record: Run) -> Config:
     """The run's own config, with what may be changed on the way changed as asked."""
     asked, defaults, saved = options.as_dict(), Config().as_dict(), record.config()
+    asked.pop("epochs")  # the run knows, by now
     given = {name: value for name, value in asked.items() if options.resume and value != defaults[name]}
     for name, value in given.items():
         if name not in FREE and value != getattr(saved, name):

@@ -3,6 +3,7 @@
 from autogd.data.ahead import ahead
 from autogd.data.first import first_samples
 from autogd.data.load import NAMES, load
+from autogd.data.own import as_task
 from autogd.data.task import Split, Task, TensorSplit
 
-__all__ = ["NAMES", "Split", "Task", "TensorSplit", "ahead", "first_samples", "load"]
+__all__ = ["NAMES", "Split", "Task", "TensorSplit", "ahead", "as_task", "first_samples", "load"]

@@ -1,4 +1,4 @@
-"""Get the next batches ready while the network is busy with this one."""
+"""Prefetch: prepare the next batches in a thread while the network trains on this one."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ __all__ = ["ahead"]
 
 
 def ahead(split: Split, indices: Iterable[Tensor], count: int = 2) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches at each of `indices` in their order, up to `count` of them made ahead in a thread of its own.
+    """The batches at each of `indices`, in order; up to `count` of them are prepared ahead in a thread.
 
-    Worth its while where images are decoded from disk; for tensors in memory `split.batch` alone is as fast.
+    Use it if images are decoded from disk. For tensors in memory `split.batch` alone is as fast.
 
     >>> import torch
     >>> from autogd.data import TensorSplit

@@ -1,4 +1,4 @@
-"""Unpack a few known files of a tar archive, whole or not at all."""
+"""Unpack a few known files of a tar archive: all of them, or none."""
 
 import contextlib
 import gzip
@@ -22,13 +22,13 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
     """Unpack `members` of `archive` into `folder`, and return what `read` makes of them.
 
     Everything happens in a temporary sibling that is renamed once `read` has succeeded. Nothing but the members is
-    written, and an archive that holds links, devices, sparse files or paths that lead outside is refused.
+    written. An archive with links, devices, sparse files or paths that lead outside is refused.
 
     Args:
         archive: a .tar.gz file.
-        folder: made by this; members are expected under its name in the archive.
+        folder: created here; the archive has the members under this folder's name.
         members: names of files within the folder.
-        read: reads the unpacked folder, and raises where it is not right.
+        read: reads the unpacked folder, and raises if something is wrong with it.
 
     >>> with tempfile.TemporaryDirectory() as place:
     ...     notes, packed = Path(place, "notes"), Path(place, "notes.tar.gz")
@@ -47,7 +47,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str], read: Callable[[
             result = read(fresh)
         except ValueError as error:
             raise ValueError(f"{archive}: {error}. Delete it and fetch it again") from error
-        # another process may have been faster, with the same files: then theirs serve as well
+        # another process may have been faster: use its files, they are the same
         with contextlib.suppress(OSError):
             fresh.rename(folder)
         return result
@@ -71,7 +71,7 @@ def _write_members(archive: Path, fresh: Path, wanted: set[str]) -> None:
                 pass
     except OSError as error:
         if error.errno is not None:
-            raise  # the disk's, not the archive's
+            raise  # an error of the disk, not of the archive
         raise ValueError(f"not a whole .tar.gz file ({error})") from error
     except Exception as error:  # a damaged archive can raise anything
         raise ValueError(f"not a whole .tar.gz file ({type(error).__name__}: {error})") from error
@@ -84,7 +84,7 @@ def _refuse_hostile(member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
     if not (member.isreg() or member.isdir()):
         raise ValueError(f"{member.name!r} is a link or a device, which no data set needs")
-    if member.issparse():  # its holes take no room in the archive, and all they like on the disk
+    if member.issparse():  # holes take no room in the archive, but may fill the disk
         raise ValueError(f"{member.name!r} is a sparse file, which no data set needs")
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{member.name!r} leads outside the archive's folder")

@@ -1,4 +1,4 @@
-"""Random changes to a batch of images that leave their labels true."""
+"""Data augmentation: random crops and flips of a batch of images."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ __all__ = ["crop_and_flip"]
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Pad by `padding`, cut out a window of the old size and mirror it or not, drawn anew for every sample.
+    """Pad by `padding`, crop to the old size, and flip with probability ½; each sample has its own crop and flip.
 
-    The padding is zero, which is the mean colour of standardised images. Numbers are drawn on the generator's device,
-    so that a seed gives the same changes whatever device the images are on.
+    The padding is zero, the mean colour of standardised images. Random numbers are drawn on the generator's device,
+    so a seed gives the same crops on every device.
 
     >>> crop_and_flip(torch.ones(2, 3, 32, 32), torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 32, 32])

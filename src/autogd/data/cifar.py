@@ -28,7 +28,7 @@ class CifarSource:
         folder: what the archive unpacks to.
         train: files of the training set, of equal length.
         test: files of the test set.
-        label_key: under which a file keeps its labels.
+        label_key: the key of a file's labels.
         classes: how many there are.
         samples: how many images are for training and how many for testing.
 
@@ -77,9 +77,9 @@ Images = tuple[Tensor, Tensor]
 
 
 def load_cifar(source: CifarSource, folder: Path, *, download: bool = True) -> Task:
-    """The set in `folder`: unpacked, or the archive, or else downloaded.
+    """The set in `folder`, unpacked or as the archive; downloaded if it is missing.
 
-    Only the archive has a published checksum; files that lie there unpacked are checked for shape and labels alone.
+    Only the archive has a published checksum. Of unpacked files, shape and labels are checked.
 
     >>> load_cifar(CIFAR10, Path("data"), download=False)
     Traceback (most recent call last):

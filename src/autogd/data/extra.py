@@ -1,4 +1,4 @@
-"""Name the extra to install where a library that is not torch is missing."""
+"""If an optional library is missing, name the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

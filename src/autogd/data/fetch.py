@@ -17,7 +17,7 @@ class RemoteFile:
 
     Args:
         name: what it is called on disk.
-        addresses: where it is to be had, the first that answers.
+        addresses: tried in this order.
         md5: its checksum.
 
     >>> RemoteFile("notes.txt", ("https://example.org/notes.txt",), "d41d8cd98f00b204e9800998ecf8427e").name
@@ -30,7 +30,7 @@ class RemoteFile:
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
-    """Where data sets live: the folder given, else the one that AUTOGD_DATA names, else ~/.cache/autogd.
+    """The folder of the data sets: the one given, else the one that AUTOGD_DATA names, else ~/.cache/autogd.
 
     >>> data_folder("here")
     PosixPath('here')
@@ -59,7 +59,7 @@ def check_md5(path: Path, md5: str) -> None:
 
 
 def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
-    """The file in `folder`, downloaded and checked if it is not there; a failed download leaves nothing behind.
+    """The file in `folder`; downloaded and checked if missing. A failed download leaves nothing behind.
 
     >>> obtain(RemoteFile("a.gz", ("https://example.org/a.gz",), "0f"), Path("data"), download=False)
     Traceback (most recent call last):
@@ -84,7 +84,7 @@ def obtain(file: RemoteFile, folder: Path, *, download: bool) -> Path:
             reasons.append(f"{address}: {_briefly(error)}")
     for place in made:
         with contextlib.suppress(OSError):
-            place.rmdir()  # only if nothing else is in it
+            place.rmdir()  # only if it is empty
     raise FileNotFoundError(
         f"{path}: there is no such file, and it could not be downloaded; {way_out}. "
         f"What was tried: {'; '.join(reasons)}"

@@ -1,4 +1,4 @@
-"""The first samples of a data set, for when there is no time for all of them."""
+"""The first samples of a data set, for short runs."""
 
 import dataclasses
 
@@ -26,19 +26,19 @@ class FirstSamples:
         return self.samples
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """As the whole split gives them."""
+        """The batch of the whole split."""
         return self.split.batch(indices)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the whole split, if it wants to know."""
+        """Pass the epoch on to the whole split, if it uses it."""
         if hasattr(self.split, "set_epoch"):
             self.split.set_epoch(epoch)
 
 
 def first_samples(task: Task, samples: int) -> Task:
-    """A task with only the first so many samples for training, and as many for testing.
+    """A task with only the first `samples` training samples, and as many test samples.
 
-    The sets in memory come shuffled; a folder of images is sorted by class, and its first samples are of few classes.
+    Sets in memory are shuffled. A folder of images is sorted by class, so its first samples have few classes.
 
     >>> from autogd.data.digits import load_digits
     >>> task = first_samples(load_digits(), 500)

@@ -28,9 +28,9 @@ class IdxSource:
 
     Args:
         name: the name that `load` knows it by.
-        folders: where its files may lie within the data folder; downloads go to the first.
+        folders: sub-folders of the data folder that may hold its files; downloads go to the first.
         files: training images and labels, test images and labels.
-        first_labels: how the training and the test labels begin: the two sets share file names and sizes.
+        first_labels: the first training and test labels, to tell apart two sets with the same names and sizes.
         samples: how many images are for training and how many for testing.
         side: of an image, in pixels.
         classes: how many there are.
@@ -88,10 +88,10 @@ FASHION_MNIST = IdxSource(
 
 
 def load_idx(source: IdxSource, folder: Path, *, download: bool = True) -> Task:
-    """The set in `folder`, or in a folder of its name there, or else downloaded.
+    """The set in `folder`, or in a sub-folder of its name; downloaded if it is missing.
 
-    Downloads are checked against the published checksums; files put there by hand may be unpacked or packed anew, so
-    they are checked for what they hold.
+    Downloads are checked against the published checksums. Files put there by hand may be unpacked or packed again, so
+    their content is checked instead.
 
     >>> load_idx(MNIST, Path("data"), download=False)
     Traceback (most recent call last):
@@ -146,14 +146,14 @@ def _parse(stream: BinaryIO, limit: int) -> Tensor:
     if not 0 < size <= limit:
         raise ValueError(f"its header speaks of {' × '.join(map(str, shape))} bytes")
     content = _read(stream, size)
-    # reading on to the end is also what makes gzip compare its checksum
+    # gzip compares its checksum only if the file is read to the end
     if stream.read(1):
         raise ValueError(f"more follows after the {size} bytes of its header")
     return torch.frombuffer(content, dtype=torch.uint8).reshape(shape)
 
 
 def _read(stream: BinaryIO, size: int) -> bytearray:
-    """Exactly `size` bytes, in chunks: a header may promise more than there is, and memory follows what is there."""
+    """Exactly `size` bytes, read in chunks, so that a wrong header cannot allocate more memory than the file has."""
     content = bytearray()
     while len(content) < size:
         chunk = stream.read(min(CHUNK, size - len(content)))

@@ -23,7 +23,7 @@ __all__ = ["ImageFolderSplit", "centre_box", "load_image_folder", "random_box"]
 # of ImageNet's training set, in the order red, green, blue
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
-# the formats that data sets come in; Pillow knows others that start programs
+# the formats of data sets only: some of Pillow's others start programs
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 MOST_PIXELS = 1 << 26
@@ -61,17 +61,17 @@ def load_image_folder(folder: Path, size: int = 224) -> Task:
 
 
 class ImageFolderSplit:
-    """Images on disk, decoded a batch at a time by several threads (Pillow lets go of Python's lock meanwhile).
+    """Images on disk, decoded batch by batch by several threads (Pillow releases Python's lock).
 
-    A random crop depends on the seed, the epoch and the image alone: not on threads, batches or processes.
+    A random crop depends only on the seed, the epoch and the image, not on threads, batches or processes.
 
     Args:
         folder: holds a folder for every class.
-        classes: their names; the place in this list is the label.
-        size: of the square that comes out, in pixels.
+        classes: their names; the index in this list is the label.
+        size: of the square output, in pixels.
         random_crops: random resized crop and flip for training; otherwise the centre of the image.
         seed: of the random crops.
-        threads: how many decode at a time.
+        threads: number of decoding threads.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -112,7 +112,7 @@ class ImageFolderSplit:
         return len(self.paths)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw other crops from now on."""
+        """Draw other crops from this epoch on."""
         self.epoch = epoch
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ class ImageFolderSplit:
 
 
 def random_box(width: int, height: int, chance: random.Random) -> Box:
-    """A window with 8% to 100% of the area and sides in a proportion of 3:4 to 4:3; the centre if none fits.
+    """A random window with 8% to 100% of the area and an aspect ratio of 3:4 to 4:3; the centre if none fits.
 
     >>> left, top, right, bottom = random_box(100, 50, random.Random(0))
     >>> 0 <= left < right <= 100 and 0 <= top < bottom <= 50
@@ -164,7 +164,7 @@ def random_box(width: int, height: int, chance: random.Random) -> Box:
 
 
 def centre_box(width: int, height: int, share: float = 224 / 256) -> Box:
-    """The square in the middle, with `share` of the shorter side: to resize to 256 and cut out 224, in one.
+    """The centre square, with `share` of the shorter side: resizing to 256 and cropping 224 in one operation.
 
     >>> centre_box(512, 256)
     (144.0, 16.0, 368.0, 240.0)

@@ -20,10 +20,10 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
 
     Args:
         name: one of `NAMES`.
-        data_dir: the folder that holds it; without one, the folder that AUTOGD_DATA names, or ~/.cache/autogd.
+        data_dir: the folder that holds it; by default the folder that AUTOGD_DATA names, or ~/.cache/autogd.
             For `text`, a UTF-8 file or a folder of .txt files.
-        download: fetch what is missing from its makers' address, where there is one.
-        context: how many characters of `text` make a sample.
+        download: fetch missing files from the official address, if there is one.
+        context: characters in a sample of `text`.
 
     >>> import torch
     >>> task = load("digits")

@@ -1,7 +1,7 @@
-"""Carry out the few instructions of pickle that build plain values, within bounds that the length of the file sets.
+"""Interpret the few pickle instructions that build plain values, within limits set by the length of the file.
 
-Only text may be the key of a dictionary, what has been noted is taken up again only if it holds nothing else, and
-nesting, instructions and copies have limits. So no pickle takes more than a few steps for each of its bytes.
+Dictionary keys must be text, a memoised value is reused only if it is not a container, and nesting, instructions and
+copies are limited. So a pickle takes at most a few steps per byte.
 """
 
 import pickle
@@ -15,7 +15,7 @@ __all__ = ["Buildable", "Inert", "Machine"]
 COUNT = 1 << 21  # instructions; the largest official file of images has a tenth
 DEPTH = 16  # containers within containers; a file of images has three
 
-# instructions that push what they carry, push a constant, or tie up the last so many values
+# instructions that push their argument, push a constant, or build a tuple of the last values
 _CARRIED = (
     *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"),
@@ -26,7 +26,7 @@ _NOTHING = ("PROTO", "FRAME")
 
 
 class Inert:
-    """A name that a pickle may mention and call, and through which it can change nothing."""
+    """A name that a pickle may mention and call; calling it changes nothing."""
 
     __slots__ = ("call",)
 
@@ -35,24 +35,24 @@ class Inert:
 
 
 class Buildable:
-    """What a pickle may give a state to."""
+    """An object that a pickle may set the state of."""
 
     __slots__ = ()
 
     def build(self, state: Any) -> None:
-        """Check the state, and take it."""
+        """Check the state and store it."""
         raise NotImplementedError
 
 
 class Machine:
-    """A stack of values, each with its depth, marks on it, and notes.
+    """A stack of values, each with its depth; marks; and a memo.
 
-    A container is on the stack once, and never in two places: notes of containers are not taken up. So what comes of a
-    pickle is a tree, no larger than the file.
+    A container is never in two places, since memoised containers are not reused. So the result is a tree no larger
+    than the file.
 
     Args:
-        admitted: what the names stand for that a pickle may mention.
-        budget: bytes that calls may make.
+        admitted: the names that a pickle may mention, and what they stand for.
+        budget: bytes that calls may create.
 
     >>> Machine({}, 0).run(pickle.dumps({"a": [1, (2.5, None)]}, protocol=2))
     {'a': [1, (2.5, None)]}
@@ -99,7 +99,7 @@ class Machine:
         self._pop_to_mark()
 
     def run(self, data: bytes) -> Any:
-        """What a pickle comes to."""
+        """The value of a pickle."""
         for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
             if instruction.name == "STOP":
                 return self._pop(1)[0][0]
@@ -152,7 +152,7 @@ class Machine:
         keys, values = [key for key, _ in items[::2]], items[1::2]
         if type(target) is not dict or len(keys) != len(values):
             raise pickle.UnpicklingError(f"an assignment to a {type(target).__name__}")
-        # text alone: what holds other things could take for ever to hash, and numbers can be made to collide
+        # text only: containers can take for ever to hash, and numbers can be made to collide
         if not all(type(key) in (str, bytes) for key in keys):
             raise pickle.UnpicklingError("a key that is not text")
         target.update(zip(keys, (value for value, _ in values), strict=True))

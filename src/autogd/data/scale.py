@@ -1,4 +1,4 @@
-"""Put inputs at the size that Prescription 1 asks for: ‖x‖₂ = √d_0."""
+"""Scale inputs to Prescription 1: ‖x‖₂ = √d_0."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ __all__ = ["as_is", "channel_statistics", "unit_scale"]
 
 
 def as_is(inputs: Tensor) -> Tensor:
-    """The inputs untouched, where nothing needs doing.
+    """The inputs unchanged.
 
     >>> as_is(torch.tensor([3, 1]))
     tensor([3, 1])
@@ -16,7 +16,7 @@ def as_is(inputs: Tensor) -> Tensor:
 
 
 def unit_scale(inputs: Tensor) -> Tensor:
-    """Every sample of a batch at root-mean-square one, that is at norm √d_0; a sample of all zeros stays zero.
+    """Scale every sample to root-mean-square one, that is, to norm √d_0; a sample of zeros stays zero.
 
     >>> unit_scale(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).square().sum(1)
     tensor([2., 0.])
@@ -31,7 +31,7 @@ def unit_scale(inputs: Tensor) -> Tensor:
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel of a set of uint8 images (samples, channels, height, width).
 
-    Counted, not summed: exact, and the same on any number of threads.
+    Computed from a histogram: exact, and the same on any number of threads.
 
     >>> mean, deviation = channel_statistics(torch.tensor([[[[0, 2]]], [[[4, 6]]]], dtype=torch.uint8))
     >>> mean.flatten(), deviation.flatten()
@@ -42,6 +42,6 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     shares = counts.double() / counts.sum(1, keepdim=True)
     mean = shares @ levels
     deviation = (shares @ levels.square() - mean.square()).clamp(min=0).sqrt()
-    # a channel that never changes holds nothing: leave it at zero rather than divide by zero
+    # a constant channel becomes zero, not 0/0
     deviation = torch.where(deviation > 0, deviation, 1.0)
     return mean.float().view(-1, 1, 1), deviation.float().view(-1, 1, 1)

@@ -1,4 +1,4 @@
-"""What a training loop needs to know of a data set."""
+"""What a training loop needs to know about a data set."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,27 +12,27 @@ from autogd.data.scale import as_is, channel_statistics, unit_scale
 __all__ = ["Augment", "Split", "Task", "TensorSplit", "image_task"]
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
-"""A batch of inputs and a source of randomness give a batch of the same shape, on the same device."""
+"""From a batch of inputs and a generator to a batch of the same shape, on the same device."""
 
 
 @runtime_checkable
 class Split(Protocol):
-    """Samples that are drawn by their index."""
+    """Samples, read by their index."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs and integer labels of a 1-D int64 tensor of sample indices."""
+        """The inputs and integer labels of the samples at `indices`, a 1-D int64 tensor."""
         ...
 
 
 class TensorSplit:
-    """Samples that live as one tensor, on any device.
+    """Samples in one tensor, on any device.
 
     Args:
-        inputs: one row a sample; uint8 is turned to float32 a batch at a time.
-        labels: one integer a sample.
-        mean: taken off every batch.
+        inputs: one row per sample; uint8 becomes float32 batch by batch.
+        labels: one integer per sample.
+        mean: subtracted from every batch.
         deviation: divides every batch.
 
     >>> split = TensorSplit(torch.tensor([[0, 2], [4, 6]], dtype=torch.uint8), torch.tensor([0, 1]))
@@ -57,7 +57,7 @@ class TensorSplit:
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The standardised inputs and the labels of the samples at `indices`."""
         indices = indices.to(self.inputs.device)
-        # index_select copies whole samples, and is ten times as fast here as inputs[indices]
+        # index_select copies whole samples: ten times as fast here as inputs[indices]
         inputs = self.inputs.index_select(0, indices).to(self.mean.dtype)
         return inputs.sub_(self.mean).div_(self.deviation), self.labels.index_select(0, indices)
 
@@ -69,19 +69,19 @@ class TensorSplit:
 
 @dataclass(frozen=True)
 class Task:
-    """A data set, cut in two, and how its inputs are to be treated before a network sees them.
+    """A data set with its two splits, and how its inputs are prepared for a network.
 
     A batch for training is `prepare(augment(inputs, generator))`, one for testing `prepare(inputs)`.
 
     Args:
         name: the name that `load` knows it by.
-        train: what the loop draws batches from.
-        test: what it is judged on.
+        train: the training split.
+        test: the test split.
         classes: the number of classes, or of characters for text.
         input_shape: the shape of one sample.
-        augment: random changes to a batch, drawn from a generator; None where there are none.
-        prepare: puts every sample at norm √d_0.
-        vocabulary: the characters that a text's integers stand for, in their order; empty otherwise.
+        augment: random changes to a batch, drawn from a generator; None for no augmentation.
+        prepare: scales every sample to norm √d_0.
+        vocabulary: the characters of a text, indexed by its integers; empty for images.
 
     >>> split = TensorSplit(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
     >>> task = Task("blobs", split, split, classes=2, input_shape=(3,))
@@ -100,7 +100,7 @@ class Task:
     vocabulary: str = ""
 
     def to(self, device: torch.device | str) -> "Task":
-        """The same task with in-memory splits on another device; those that read files stay as they are."""
+        """The same task with in-memory splits on another device; splits that read files are unchanged."""
 
         def moved(split: Split) -> Split:
             return cast(Split, split.to(device)) if hasattr(split, "to") else split
@@ -108,7 +108,7 @@ class Task:
         return replace(self, train=moved(self.train), test=moved(self.test))
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell a split that draws its own crops which epoch it is; nothing happens where there is none to tell."""
+        """Pass the epoch to a training split that draws its own crops; other splits ignore it."""
         if hasattr(self.train, "set_epoch"):
             self.train.set_epoch(epoch)
 

@@ -1,4 +1,4 @@
-"""Text, a character at a time."""
+"""Text as characters."""
 
 from pathlib import Path
 from typing import Self
@@ -12,7 +12,7 @@ __all__ = ["TextSplit", "load_text"]
 
 
 class TextSplit:
-    """Windows of `context` characters at any offset; the labels are the characters that follow each.
+    """Windows of `context` characters at any offset; the label of a character is the next one.
 
     >>> split = TextSplit(torch.tensor([5, 6, 7, 8]), context=2)
     >>> split.batch(torch.tensor([1]))
@@ -26,7 +26,7 @@ class TextSplit:
         return len(self.codes) - self.context
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The windows that start at `indices`, and the same a character on."""
+        """The windows that start at `indices`, and the same windows one character later."""
         places = indices.to(self.codes.device).unsqueeze(1) + torch.arange(self.context + 1, device=self.codes.device)
         windows = self.codes[places].long()
         return windows[:, :-1], windows[:, 1:]
@@ -51,7 +51,7 @@ def load_text(path: Path, context: int = 64) -> Task:
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise FileNotFoundError(f"{path}: no text there; name a UTF-8 file, or a folder with .txt files")
-    # a code point is four bytes in UTF-32: a large text becomes integers without a loop
+    # UTF-32 has four bytes per code point: this turns a large text into integers without a loop
     points = torch.cat([_code_points(file) for file in files])
     if len(points) // 10 <= context:
         raise ValueError(

@@ -1,8 +1,7 @@
-"""Read pickled arrays without running anything that the file says.
+"""Read pickled arrays without executing anything that the file asks for.
 
-A pickle is a program. It is carried out by a machine of our own (`pickle_machine.py`), which is told the few names
-that numpy's arrays are pickled with. Those names stand for inert objects of our own: no class and no function of
-anybody else is ever touched.
+A pickle is a program. Our own machine (`pickle_machine.py`) interprets it, and knows only the few names that numpy's
+arrays are pickled with. Those names stand for inert objects of our own: no other class or function is ever called.
 """
 
 import math
@@ -54,7 +53,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 class PickledArray(Buildable):
-    """An array as a pickle describes it; `tensor()` gives the numbers."""
+    """An array as described by a pickle; `tensor()` gives the numbers."""
 
     __slots__ = ("_data", "_dtype", "_shape")
 
@@ -73,7 +72,7 @@ class PickledArray(Buildable):
         self._data, self._dtype, self._shape = data, dtype.torch, shape
 
     def tensor(self) -> Tensor:
-        """The array as a tensor of its own."""
+        """The array as a new tensor."""
         if not self._data:
             return torch.empty(self._shape, dtype=self._dtype)
         return torch.frombuffer(bytearray(self._data), dtype=self._dtype).reshape(self._shape)
@@ -115,7 +114,7 @@ _ADMITTED = {
     ("numpy", "dtype"): Inert(lambda code, *flags: _Dtype(code)),
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    # Python 3's way to write bytes in protocol 2, and to write none
+    # how Python 3 pickles bytes, and empty bytes, in protocol 2
     ("_codecs", "encode"): Inert(_encode),
     ("__builtin__", "bytes"): Inert(lambda: b""),
 }

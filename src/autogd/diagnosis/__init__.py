@@ -1,7 +1,6 @@
 """What stands in the way of training, and what to do about it."""
 
 from autogd.diagnosis.doctor import Diagnosis, doctor, width_test
-from autogd.diagnosis.probe import Recommendation, probe
-from autogd.diagnosis.signs import Finding
+from autogd.diagnosis.finding import Finding
 
-__all__ = ["Diagnosis", "Finding", "Recommendation", "doctor", "probe", "width_test"]
+__all__ = ["Diagnosis", "Finding", "doctor", "width_test"]

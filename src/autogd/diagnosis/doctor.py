@@ -2,26 +2,26 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
+from autogd.diagnosis.backend import backend
+from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+from autogd.diagnosis.finite import bad_gradients, not_finite
+from autogd.diagnosis.loss_signs import not_scalar, summed, taken_twice
 from autogd.diagnosis.signs import (
-    Finding,
     activation_sizes,
-    forward_of,
     growth,
     handed_over,
-    loss_of,
     off_scale,
     off_size,
-    summed,
-    tensor_of,
     without_effect,
-)  # fmt: skip
+    without_gradient,
+)
 from autogd.geometry.catalogue import read_roles
-from autogd.optim import AGD
+from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
 
@@ -31,21 +31,34 @@ WIDTH = 3.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the sizes that suit AGD here, the first losses, and how far each width's output moved."""
+    """The findings, the optimiser and sizes that suit, the first losses, each width's movement, and the backend."""
 
     findings: list[Finding]
+    optimiser: str
     sizes: str
     losses: list[float]
     widths: dict[int, float]
+    backend: str = field(default_factory=backend)
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is nothing to mend: no finding, or harmless ones only."""
+        return all(finding.harmless for finding in self.findings)
 
     def __str__(self) -> str:
-        path = " → ".join(f"{loss:.4g}" for loss in self.losses)
-        lines = [str(finding) for finding in self.findings] or ["nothing to mend"]
-        return "\n".join([*lines, f'recommended: AGD(model, sizes="{self.sizes}")', f"loss over two steps: {path}"])
+        lines = [str(finding) for finding in self.findings]
+        if self.sound:
+            lines.append("nothing to mend")
+        if self.optimiser:
+            sizes = "" if self.sizes == "dimensional" else f', sizes="{self.sizes}"'
+            lines.append(f"recommended: {self.optimiser}(model{sizes})")
+        if len(self.losses) > 1:
+            lines.append(f"loss over two steps: {' → '.join(f'{loss:.4g}' for loss in self.losses)}")
+        return "\n".join([*lines, f"backend: {self.backend}"])
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        return asdict(self)
+        return {"sound": self.sound, **asdict(self)}
 
 
 def doctor(
@@ -53,8 +66,10 @@ def doctor(
     loss_fn: Callable[..., Tensor],
     batch: Any,
     widen: Callable[[int], nn.Module] | None = None,
+    *,
+    full_batch: bool = False,
 ) -> Diagnosis:
-    """Take two real steps on a copy of the model and say what stands in AGD's way.
+    """Take two real steps on a copy of the model and say what stands in the way of training it.
 
     Gradients that the model holds already are taken as those of the caller's own loop on the same batch: whether they
     were left scaled by a GradScaler, or clipped, shows beside the ones computed here.
@@ -64,6 +79,7 @@ def doctor(
         loss_fn: takes the model's output and the target; the output alone where `batch` is a mapping of inputs.
         batch: a pair of inputs and targets, or a mapping of keyword arguments.
         widen: returns the model at k times its width, for the width test.
+        full_batch: whether every step sees all of the data; AGD is for that, StochasticAGD for minibatches.
 
     >>> import torch
     >>> from autogd import initialise_
@@ -71,36 +87,51 @@ def doctor(
     >>> model = initialise_(nn.Linear(8, 4))
     >>> print(doctor(model, square_loss, (torch.randn(64, 8), torch.randn(64, 4))))  # doctest: +ELLIPSIS
     nothing to mend
-    recommended: AGD(model, sizes="dimensional")
+    recommended: StochasticAGD(model)
     loss over two steps: ...
+    backend: ...
     """
-    subject = copy.deepcopy(model).train()
-    roles = read_roles(subject)
+    subject = _without_dropout(copy.deepcopy(model).train())
     held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     subject.zero_grad()
+    # each of these makes what follows meaningless
+    fatal = _frozen(subject) or not_finite(copy.deepcopy(subject), loss_fn, batch)
+    if fatal:
+        return Diagnosis(fatal, "", "dimensional", [], {})
     loss = loss_of(subject, loss_fn, batch)
+    if not loss.requires_grad:
+        seen = "it does not depend on any trained parameter: was it detached, or computed under no_grad?"
+        return Diagnosis([Finding("loss", seen, "Compute it from the model's output")], "", "dimensional", [], {})
     loss.backward()
+    fatal = bad_gradients(subject)
+    if fatal:
+        return Diagnosis(fatal, "", "dimensional", [float(loss.detach())], {})
+    roles = read_roles(subject)
     grads = {role.name: role.parameter.grad for role in roles}
     off = off_size(roles)
     findings = [
         *growth(activation_sizes(subject, batch)),
         *off,
         *off_scale(batch),
+        *not_scalar(copy.deepcopy(subject), loss_fn, batch),
         *summed(subject, loss_fn, batch),
+        *taken_twice(copy.deepcopy(subject), loss_fn, batch),
         *handed_over(held, grads),
-        *without_effect(roles),
+        *without_gradient(roles),
+        *without_effect(subject, roles, loss_fn, batch),
     ]
-    recommended = "measured" if off else "dimensional"
+    optimiser = AGD if full_batch else StochasticAGD
+    sizes = "measured" if off else "dimensional"
     losses = [float(loss.detach())]
     if not any(finding.kind == "loss" for finding in findings):
-        losses += _two_steps(subject, loss_fn, batch, recommended)
+        losses += _two_steps(subject, optimiser(subject, sizes=sizes), loss_fn, batch)
     widths = {} if widen is None else width_test(widen, loss_fn, batch)
     if widths and max(widths.values()) > WIDTH * min(widths.values()):
         moves = ", ".join(f"×{k}: {move:.3g}" for k, move in widths.items())
         findings.append(
             Finding("width", f"the first step moves the output by {moves}", "Start from initialise_(model)")
         )
-    return Diagnosis(findings, recommended, losses, widths)
+    return Diagnosis(findings, optimiser.__name__, sizes, losses, widths)
 
 
 def width_test(
@@ -133,8 +164,24 @@ def width_test(
     return moves
 
 
-def _two_steps(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, sizes: str) -> list[float]:
-    optimiser = AGD(model, sizes=sizes)
+def _frozen(model: nn.Module) -> list[Finding]:
+    parameters = list(model.parameters())
+    if any(parameter.requires_grad for parameter in parameters):
+        return []
+    seen = f"all {len(parameters)} parameters of the model are frozen" if parameters else "the model has no parameters"
+    remedy = "Set requires_grad=True for those that are to be trained" if parameters else "Pass the model to train"
+    return [Finding("nothing to train", seen, remedy)]
+
+
+def _without_dropout(model: nn.Module) -> nn.Module:
+    """With dropout off: what is compared here must not differ by chance."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+    return model
+
+
+def _two_steps(model: nn.Module, optimiser: AGD, loss_fn: Callable[..., Tensor], batch: Any) -> list[float]:
     losses = []
     for _ in range(2):
         optimiser.step()

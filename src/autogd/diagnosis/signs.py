@@ -2,53 +2,22 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
 from autogd.geometry.catalogue import Role, read_roles
-from autogd.geometry.norms import operator_norm, rounding
+from autogd.geometry.norms import operator_norm
 
-__all__ = [
-    "Finding", "activation_sizes", "forward_of", "growth", "handed_over", "loss_of", "off_scale", "off_size", "summed",
-    "tensor_of", "without_effect",
-]  # fmt: skip
+__all__ = ["activation_sizes", "growth", "handed_over", "off_scale", "off_size", "without_effect", "without_gradient"]
 
 # how far from its ideal a number may be before it is worth a word
 SPREAD, OFF_SIZE, OFF_SCALE = 30.0, 8.0, 6.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong, how it shows, and what to do."""
-
-    kind: str
-    seen: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.seen}. {self.remedy}."
-
-
-def forward_of(model: nn.Module, batch: Any) -> Any:
-    """The model's output on a batch."""
-    return model(**batch) if isinstance(batch, Mapping) else model(batch[0])
-
-
-def loss_of(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> Tensor:
-    """The loss of a batch."""
-    output = forward_of(model, batch)
-    return loss_fn(output) if isinstance(batch, Mapping) else loss_fn(output, batch[1])
-
-
-def tensor_of(output: Any) -> Tensor:
-    """The first floating-point tensor of whatever a model returns."""
-    if isinstance(output, Tensor):
-        return output
-    values = output.values() if isinstance(output, Mapping) else output
-    return next(tensor_of(value) for value in values if value is not None)
+SMALL = 1e-3  # of the largest tensor's dual norm: below it a gradient may be noise, and is looked at in float64
+NOISE = 0.1  # what float64 leaves of a gradient that is rounding noise is less than this share
+MANY = 16  # parts from which single ones are not told
 
 
 def activation_sizes(model: nn.Module, batch: Any) -> dict[str, float]:
@@ -92,11 +61,12 @@ def off_size(roles: list[Role]) -> list[Finding]:
     if not off:
         return []
     worst = max(off, key=lambda name: abs(torch.tensor(off[name] + 1e-30).log().item()))
+    furthest = f"the furthest {worst} at {off[worst]:.2g} times it"
     return [
         Finding(
             "weights",
-            f"{len(off)} far from the size of Prescription 1, the furthest {worst} at {off[worst]:.2g} times it",
-            'Start from initialise_(model), or keep trained weights and use AGD(model, sizes="measured")',
+            f"{len(off)} far from the size of Prescription 1 (see `autogd glossary`), {furthest}",
+            'Start from initialise_(model), or keep trained weights and use StochasticAGD(model, sizes="measured")',
         )
     ]
 
@@ -120,22 +90,6 @@ def off_scale(batch: Any) -> list[Finding]:
     return findings
 
 
-def summed(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """A loss that is summed over the batch instead of averaged."""
-    if isinstance(batch, Mapping) or len(batch[0]) < 4:
-        return []
-    trial = copy.deepcopy(model)
-    half = len(batch[0]) // 2
-    with torch.no_grad():
-        whole, *halves = [
-            float(loss_of(trial, loss_fn, [part[rows] for part in batch]))
-            for rows in (slice(0, 2 * half), slice(0, half), slice(half, 2 * half))
-        ]
-    if whole == 0 or abs(sum(halves) / whole - 1) > 0.2:
-        return []
-    return [Finding("loss", "it doubles with the size of the batch: it is a sum", "Average it: reduction='mean'")]
-
-
 def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | None]) -> list[Finding]:
     """Compare the gradients of the caller's loop with those of the loss itself."""
     ratios = []
@@ -155,29 +109,74 @@ def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | 
     return []
 
 
-def without_effect(roles: list[Role]) -> list[Finding]:
-    """Parameters that get no gradient, or one of rounding noise only."""
-    findings = []
-    trained = [role for role in roles if role.parameter.requires_grad]
-    missing = [role.name for role in trained if role.parameter.grad is None or not role.parameter.grad.any()]
-    if missing:
-        remedy = "Freeze them (requires_grad=False), or see why the loss does not reach them"
-        findings.append(Finding("no gradient", ", ".join(missing), remedy))
-    duals = {}
-    for role in trained:
-        if role.parameter.grad is not None and not role.parameter.grad.is_sparse:
-            norms = torch.linalg.vector_norm(role.atom.cut(role.parameter.grad.float()), dim=role.atom.inner)
-            duals[role.name] = (role.atom.scale * norms.flatten(), rounding(role.parameter.dtype), role.atom.parts)
-    largest = max((float(dual.sum()) for dual, _, _ in duals.values()), default=0.0)
-    noise = [
-        f"{name} (part {int(part) + 1} of {parts})" if parts > 1 else name
-        for name, (dual, floor, parts) in duals.items()
-        if name not in missing and parts <= 16
-        for part in (dual * parts <= floor * largest).nonzero().flatten()
-    ]
-    if noise:
-        remedy = (
-            "They do not change the output (a bias in front of a norm layer, the keys' bias): AGD leaves them alone"
-        )
-        findings.append(Finding("no effect", f"gradients of rounding noise in {', '.join(noise)}", remedy))
-    return findings
+def without_gradient(roles: list[Role]) -> list[Finding]:
+    """Parameters that the loss does not reach."""
+    missing = [role.name for role in _trained(roles) if _nothing(role.parameter.grad)]
+    remedy = "Freeze them (requires_grad=False), or see why the loss does not reach them"
+    return [Finding("no gradient", ", ".join(missing), remedy)] if missing else []
+
+
+def without_effect(model: nn.Module, roles: list[Role], loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
+    """Parameters whose gradient is rounding noise and nothing else: in float64 nearly all of it is gone.
+
+    A gradient that is only small, as that of attention's queries and keys at the start of training, stays as it is.
+    """
+    candidates = _small_parts(roles)
+    if not candidates:
+        return []
+    exact = _exact_gradients(model, loss_fn, batch) or {}
+    noise = []
+    for role in _trained(roles):
+        for part in candidates.get(role.name, ()):
+            mine = _part_norms(role, role.parameter.grad)[part]
+            true = exact.get(role.name)
+            if true is not None and bool(_part_norms(role, true)[part] < NOISE * mine):
+                parts = role.atom.parts
+                noise.append(f"{role.name} (part {part + 1} of {parts})" if parts > 1 else role.name)
+    if not noise:
+        return []
+    remedy = "They do not change the output (a bias in front of a norm layer, the keys' bias): AGD leaves them alone"
+    return [Finding("no effect", f"gradients of rounding noise in {', '.join(noise)}", remedy, harmless=True)]
+
+
+def _trained(roles: list[Role]) -> list[Role]:
+    return [role for role in roles if role.parameter.requires_grad]
+
+
+def _nothing(grad: Tensor | None) -> bool:
+    return grad is None or not (grad.coalesce().values() if grad.is_sparse else grad).any()
+
+
+def _part_norms(role: Role, grad: Any) -> Tensor:
+    dense = grad.to_dense() if grad.is_sparse else grad
+    return torch.linalg.vector_norm(role.atom.cut(dense.double()), dim=role.atom.inner).flatten()
+
+
+def _small_parts(roles: list[Role]) -> dict[str, list[int]]:
+    """The parts of tensors whose dual norm is small beside the largest tensor's, by name."""
+    duals = {
+        role.name: role.atom.scale * _part_norms(role, role.parameter.grad) * role.atom.parts
+        for role in _trained(roles)
+        if not _nothing(role.parameter.grad) and role.atom.parts <= MANY
+    }
+    largest = max((float(dual.mean()) for dual in duals.values()), default=0.0)
+    small = {name: (dual <= SMALL * largest).nonzero().flatten().tolist() for name, dual in duals.items()}
+    return {name: parts for name, parts in small.items() if parts}
+
+
+def _exact_gradients(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> dict[str, Tensor | None] | None:
+    """The gradients in float64, without dropout; None if the model does not run in float64."""
+    twin = copy.deepcopy(model).double()
+    twin.zero_grad()
+    try:
+        loss_of(twin, loss_fn, _in_double(batch)).backward()
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    return {name: parameter.grad for name, parameter in twin.named_parameters()}
+
+
+def _in_double(batch: Any) -> Any:
+    def wide(value: Any) -> Any:
+        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return {k: wide(v) for k, v in batch.items()} if isinstance(batch, Mapping) else tuple(wide(v) for v in batch)

@@ -1,8 +1,9 @@
 """How a step is carried out on tensors: the protocol that every backend follows.
 
-A step has two stages. `measure` gives the rule the norms that it needs; `update` moves what the rule decided. The
+A step has two stages. `measure` gives the rule the norms that it needs; `update` applies the step. The
 backends are `single_tensor` (the reference, to be read), `foreach` (fast on any device), `native` (in C, on the CPU)
-and `dtensor` (each process holds a slice). The tests hold all of them to the reference.
+and `dtensor` (each process holds a slice). The tests compare all of them with the reference. To add
+one, write a file here and choose it in `choose_backend` (`engine/base.py`).
 """
 
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ __all__ = ["Average", "Backend", "Norms", "Step"]
 class Norms(NamedTuple):
     """What the rule must know before anything moves."""
 
-    gradients: Tensor  # of every part: the slope along its direction; for `frobenius` the norm of its gradient
-    momenta: Tensor  # of every part: the norm of its momentum; empty without momentum
-    weights: Tensor  # of every tensor: its norm; zero if no tensor is held
+    gradients: Tensor  # per part: the norm of its gradient; for `spectral` without momentum the slope, the nuclear norm
+    momenta: Tensor  # per part: the norm of its momentum; zero without momentum
+    weights: Tensor  # per tensor: its norm; zero if no tensor is held
 
 
 class Average(NamedTuple):
@@ -35,10 +36,13 @@ class Average(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the rule decided: W ← keep·W + coefficient·direction, and what becomes of momentum and average."""
+    """What the rule decided: W ← keep·W + coefficient·direction, and what becomes of momentum and average.
 
-    coefficients: Tensor  # of every part; its gradient is its direction for `frobenius` without momentum
-    keeps: Tensor | None = None  # of every tensor; None is 1
+    Without momentum, coefficients are meant for gradients: a unit direction is multiplied by its slope as well.
+    """
+
+    coefficients: Tensor  # per part
+    keeps: Tensor | None = None  # per tensor; None is 1
     finite: Tensor | None = None  # false: nothing changes; None: checked already
     intake: Tensor | None = None  # what a gradient is multiplied by on its way into the momentum
     average: Average | None = None

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, named_tensors
+from autogd.engine.groups import as_groups, check_number, check_parameters, check_rate, named_tensors
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
 from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
@@ -29,6 +29,7 @@ from autogd.geometry.sizes import measured_sizes
 
 __all__ = ["ReadsArchitecture", "choose_backend"]
 
+VERSION = 2  # of what a state holds; an older one is refused
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
 
@@ -47,10 +48,25 @@ def choose_backend(
     return Foreach(plan, geometry, momentum)
 
 
+def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:
+    """Refuse the state of another optimiser, or of an older version, before anything is changed; remember it if not."""
+    assert isinstance(optimiser, ReadsArchitecture)
+    ours = optimiser.defaults["made_by"]
+    for group in state["param_groups"]:
+        made_by = group.get("made_by", "an older version" if "gain" in group else "another optimiser")
+        if made_by != ours:
+            raise ValueError(
+                f"load_state_dict: this state was made by {made_by}, and this is {ours}; start without it: leave "
+                "load_state_dict out and load the model's weights alone. No state was changed"
+            )
+    optimiser._loading = state
+
+
 class ReadsArchitecture(Optimizer):
     """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
 
     momentum = 0.0  # the share of the momentum that a step keeps
+    _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
 
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
@@ -82,7 +98,14 @@ class ReadsArchitecture(Optimizer):
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
         self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
-        defaults = {"lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
+        defaults: dict[str, Any] = {
+            "lr": 1.0,
+            "gain": gain,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
+        defaults["made_by"] = f"{self._state_name} {VERSION}"  # goes with the state, and is checked when one is loaded
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
@@ -95,6 +118,7 @@ class ReadsArchitecture(Optimizer):
         named = named_tensors(group["params"], len(self.param_groups))
         refuse_flat(named, type(self).__name__)
         check_parameters(named, self._names)
+        check_rate(group.get("lr", 1.0), len(self.param_groups))
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
@@ -129,9 +153,15 @@ class ReadsArchitecture(Optimizer):
             self._peers = find_peers(self._process_group, named, type(self).__name__, runs)
         return self._peers
 
+    @property
+    def _state_name(self) -> str:
+        """What tells one kind of state from another."""
+        return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
+
     def _new_backend(self, key: object) -> Backend | None:
         """The backend for the tensors that have a gradient now; the rest are left out of G and of L."""
-        entries = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        trained = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
+        entries = [(p, group) for p, group in trained if p.numel()]  # an empty tensor has nothing to move
         if not entries:
             return None
         assert self._peers is not None
@@ -219,13 +249,20 @@ class ReadsArchitecture(Optimizer):
             self._swapped = False
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a saved state, each number in the precision that it was saved in."""
-        super().load_state_dict(state_dict)
+        """Take up a saved state, each number in the precision that it was saved in; another optimiser's is refused."""
+        last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+            self._loading = None
+
+    def _restore_precision(self, loaded: dict[str, Any]) -> None:
         # torch casts a parameter's state to the parameter's own type, or else shares it with whom it was saved by
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
+        saved = [index for group in loaded["param_groups"] for index in group["params"]]
         ours = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(saved, ours, strict=True):
-            for name, value in state_dict["state"].get(index, {}).items():
+            for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
 
@@ -235,11 +272,16 @@ class ReadsArchitecture(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # another optimiser's state, or an older one's, may lack settings of ours
+        self.defaults.pop(
+            "differentiable", None
+        )  # torch puts it there; a group that gets it has a key more than before
+        for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
             if self._sizes == "measured" and "sizes" not in group:
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
+        if self._loading is not None:
+            self._restore_precision(self._loading)
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone

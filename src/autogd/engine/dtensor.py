@@ -15,12 +15,17 @@ from autogd.engine.spread import Spread
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Sharded", "is_sharded", "local", "shares_work"]
+__all__ = ["Sharded", "is_sharded", "local", "shares_work", "spread_of"]
 
 
 def shares_work(plan: Plan, geometry: Geometry, copies: Any) -> bool:
     """Whether ranks that all hold copies of the plan's tensors have matrices to share."""
     return copies is not None and geometry == "spectral" and plan.one_device and any(flops(a) for a in plan.atoms)
+
+
+def spread_of(tensor: Tensor) -> object:
+    """How a DTensor lies over the ranks; nothing for any other tensor."""
+    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 class Sharded(SingleTensor):

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["as_groups", "check_number", "check_parameters", "named_tensors"]
+__all__ = ["as_groups", "check_number", "check_parameters", "check_rate", "named_tensors"]
 
 
 def as_groups(params: Any, owner: str) -> list[Any]:
@@ -42,6 +42,21 @@ def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
     return dict(pairs)
 
 
+def check_rate(rate: Any, group_index: int) -> None:
+    """A group's `lr` multiplies the derived step: a finite number, or a tensor that holds one.
+
+    >>> check_rate(float("nan"), 0)
+    Traceback (most recent call last):
+    ...
+    ValueError: lr of group 0: expected a finite number ≥ 0, found nan
+    """
+    if isinstance(rate, Tensor):
+        if rate.numel() != 1:
+            raise ValueError(f"lr of group {group_index}: a tensor must hold one number, not {rate.numel()}")
+    else:
+        check_number(f"lr of group {group_index}", rate, zero_too=True)
+
+
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
     """A setting must be a finite number above zero, or at zero where that is allowed."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_too):
@@ -49,8 +64,11 @@ def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
 
 
 def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:
-    """Refuse what torch would not, or would not name: repeats and complex numbers."""
+    """Refuse what torch would not, or would not name: no tensors, repeats, complex numbers."""
     for name, parameter in named.items():
+        if not isinstance(parameter, Tensor):
+            kind = type(parameter).__name__
+            raise TypeError(f"{name}: expected a tensor, found a {kind}; leave it out, or pass the Module")
         if parameter in earlier:
             raise ValueError(
                 f"{name}: this parameter is in an earlier group already, as {earlier[parameter]}; keep it in one"

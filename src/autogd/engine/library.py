@@ -18,6 +18,8 @@ __all__ = ["LIBRARY", "SOURCES", "compile_passes", "fingerprint", "library"]
 
 SOURCES = Path(__file__).with_name("c")
 LIBRARY = Path(__file__).with_name("passes.library")
+# Apple's compiler must be told twice, and takes OpenMP's functions from the library that torch brings
+OPENMP = ["-Xclang", "-fopenmp", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-fopenmp"]
 
 
 def fingerprint() -> str:
@@ -29,24 +31,29 @@ def fingerprint() -> str:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(SOURCES.glob("*.[ch]")))).hexdigest()
 
 
-def compile_passes(compiler: str = os.environ.get("CC") or "cc") -> str | None:
+def compile_passes(compiler: str | None = None, target: Path | None = None) -> str | None:
     """Make the library; gives the reason if that fails, else None.
+
+    Args:
+        compiler: its command, with options; $CC or cc if None.
+        target: the library to make; the package's own if None.
 
     >>> compile_passes("no-such-compiler")
     'no-such-compiler: there is no such compiler here'
     """
+    compiler, target = compiler or os.environ.get("CC") or "cc", target or LIBRARY
     if shutil.which(compiler.split()[0]) is None:
         return f"{compiler}: there is no such compiler here"
     try:
-        with tempfile.TemporaryDirectory(dir=LIBRARY.parent, prefix=".passes") as folder:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".passes") as folder:
             made = Path(folder, "made.library")
             sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
-            options = ["-O3", "-fopenmp", "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
+            options = ["-O3", *OPENMP, "-fPIC", "-shared", f'-DAUTOGD_SOURCE="{fingerprint()}"']
             command = [*compiler.split(), *options, "-o", str(made), *sources, "-lm"]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"
-            made.replace(LIBRARY)  # whole or not at all, for processes that load it meanwhile
+            made.replace(target)  # whole or not at all, for processes that load it meanwhile
     except OSError as trouble:  # as from a folder that may not be written to
         return f"{compiler}: {trouble}"
     return None
@@ -70,7 +77,7 @@ def library() -> ctypes.CDLL | None:
         return None
     pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     found.autogd_pass.argtypes = [pointer, number, number, number, *[pointer] * 3, threads]
-    found.autogd_doubles.argtypes, found.autogd_doubles.restype = [number, threads], number
+    found.autogd_doubles.argtypes, found.autogd_doubles.restype = [pointer, number, number], number
     found.autogd_floats.argtypes, found.autogd_floats.restype = [number, number, number, threads], number
     found.autogd_measure.argtypes = [pointer, number, number, number, pointer, pointer, threads]
     found.autogd_update.argtypes = [pointer, number, pointer, *[number] * 4, *[pointer] * 7, threads]

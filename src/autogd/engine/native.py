@@ -75,7 +75,8 @@ class Native(Foreach):
             self._pass(threads, norms, None, None)
             self.found = None, threads
             return Norms(norms, norms[:0], norms[:0])
-        sums = torch.empty(self.passes.autogd_doubles(self.parts, threads), dtype=torch.float64, device="cpu")
+        doubles = self.passes.autogd_doubles(self.words, len(grads), self.parts)
+        sums = torch.empty(doubles, dtype=torch.float64, device="cpu")
         room = self._room(threads, 0)
         self.passes.autogd_measure(
             self.words, len(grads), self.longest, self.parts, sums.data_ptr(), room.data_ptr(), threads

@@ -24,6 +24,7 @@ class SingleTensor:
 
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0) -> None:
         self.plan, self.geometry, self.momentum = plan, geometry, momentum
+        self.slopes = plan.reach.new_zeros(())
         self.directions: list[Tensor] = []  # from `measure` to `update`, if directions are not the gradients themselves
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
@@ -39,7 +40,7 @@ class SingleTensor:
     ) -> None:
         """Move every tensor, its momentum and its average."""
         coefficients = step.coefficients
-        if self.directions:  # of unit size, where the coefficients are meant for a gradient of that slope
+        if self.directions:  # these are unit directions, but the coefficients expect gradients
             coefficients = coefficients * torch.where(self.slopes > 0, self.slopes, 0)
         for i, some in enumerate(coefficients.split(self.plan.sizes)):
             if self.directions:
@@ -51,10 +52,10 @@ class SingleTensor:
             self._move(i, self.scaled(i, direction, some), step, averages)
         self.directions = []
 
-    # What a backend for tensors that are not whole overrides.
+    # Overridden by backends for sharded tensors.
 
     def local(self, tensor: Tensor) -> Tensor:
-        """The numbers of a tensor that are here."""
+        """The local shard of a tensor."""
         return tensor
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -63,7 +64,7 @@ class SingleTensor:
         return torch.cat([frobenius(tensor, atom, like.dtype).to(like) for tensor, atom in each])
 
     def direction(self, i: int, tensor: Tensor) -> Tensor:
-        """What is here of the direction of tensor i, every part at operator norm one."""
+        """What is here of the direction of tensor i, every part at norm one."""
         return unit_direction(tensor, self.plan.atoms[i], self.geometry)
 
     def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:
@@ -104,9 +105,9 @@ class SingleTensor:
         wide = accumulation_dtype(grad.dtype)
         assert step.intake is not None
         fresh, take = grad.to(wide) * step.intake.to(grad.device, wide), 1 - self.momentum
-        if step.finite is not None:  # zero times a number that is not finite is not zero
+        if step.finite is not None:  # 0 × nan is nan
             fresh = torch.where(step.finite.to(grad.device), fresh, momentum.to(wide))
-        renewed = momentum.to(wide, copy=True).lerp_(fresh, take)
+        renewed = momentum.to(wide).lerp(fresh, take)
         momentum.copy_(renewed)
         return renewed.lerp_(fresh, take)
 

@@ -1,1 +1,1 @@
-"""The experiments: each a function that says what to run; figures are drawn from what the runs recorded."""
+"""The experiments: each is a function that returns its runs. Figures are drawn from the records of the runs."""

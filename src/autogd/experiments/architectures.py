@@ -1,4 +1,4 @@
-"""The breadth of the paper: four networks, AGD against the best Adam of a grid, and SGD 0.1 for the large one."""
+"""Four architectures: AGD against Adam at the best rate of a grid, and against SGD 0.1 on the largest."""
 
 from autogd.baselines import PAPER_GRID
 from autogd.experiments import showcase
@@ -9,7 +9,7 @@ __all__ = ["trials"]
 
 
 def trials(scale: Scale) -> dict[str, Config]:
-    """Four networks; the runs of the two ResNets are those of the showcase, trained once.
+    """Four networks; the runs of the two ResNets are shared with the showcase.
 
     >>> trials("paper")["architectures/vgg16-agd"].data
     'cifar100'

@@ -9,7 +9,7 @@ __all__ = ["trials"]
 
 
 def trials(scale: Scale) -> dict[str, Config]:
-    """Four sizes, with AGD and with our own rule; the paper names the smallest and the largest, and gives four results.
+    """Four sizes, with AGD and StochasticAGD; the paper has four results, and names the smallest and largest batch.
 
     >>> [config.batch_size for config in trials("paper").values()]
     [32, 128, 1024, 4096, 32, 128, 1024, 4096]
@@ -24,6 +24,6 @@ def trials(scale: Scale) -> dict[str, Config]:
     found = {f"batch-size/batch{size}": replace(task, batch_size=size) for size in sizes}
     if scale in ("smoke", "paper"):
         return {**found, **beside(found)}
-    # one core leaves out the smallest batch of the second row: 1,562 steps an epoch, each with polar factors
+    # StochasticAGD without the smallest batch: 1,562 steps an epoch with polar factors are too slow for one core
     some = {name: trial for name, trial in found.items() if trial.batch_size > 32}
     return {**found, **(beside(some) if scale == "laptop" else beside(some, epochs=20))}

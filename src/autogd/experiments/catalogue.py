@@ -1,4 +1,4 @@
-"""Every experiment of the paper by its name, and how to carry one out."""
+"""Every experiment of the paper by name, and how to run one."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "carry_out"]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure or a table of the paper: what it shows, and the runs that it takes at a scale."""
+    """A figure or a table of the paper: what it shows, and its runs at a scale."""
 
     content: str
     trials: Callable[[Scale], dict[str, Config]]
@@ -42,10 +42,10 @@ def carry_out(
     where: Mapping[str, Any] | None = None,
     only: Sequence[str] | None = None,
 ) -> Iterator[Run]:
-    """Train every trial that is not recorded yet, and keep its records; weights and checkpoints go when it ends.
+    """Train every trial that is not recorded yet, and keep only its records; weights and checkpoints are deleted.
 
-    cost.json beside the records says how many core-hours were planned, and how many were spent. `only` names the
-    trials to train, in their order; left out, all.
+    cost.json beside the records has the planned and the spent core-hours. `only` names the trials to train, in order;
+    by default all.
 
     >>> import tempfile
     >>> trial = {"figure/small": Config(depth=2, width=8, epochs=1)}

@@ -1,4 +1,4 @@
-"""What an experiment costs, before it starts: floating-point operations, counted on a network that has no memory."""
+"""Estimate an experiment's cost before it starts: floating-point operations, counted on torch's meta device."""
 
 import math
 from collections.abc import Iterable
@@ -23,27 +23,27 @@ SETS = {
     "cifar100": ((3, 32, 32), 100, 50_000, 10_000),
     "imagenet": ((3, 224, 224), 1000, 1_281_167, 50_000),
 }
-CORE_RATE = 5.5e10  # operations a second that one core with AVX2 sustains in float32, as measured
-CORE_STEP = 2.5e-3  # seconds of a core that a step takes however small it is: its batch, its update
-RATE = 1e13  # operations a second that a data-centre GPU sustains in float32, taken low
-STEP = 5e-3  # seconds that a step takes however small it is
+CORE_RATE = 5.5e10  # operations a second of one core with AVX2 in float32, as measured
+CORE_STEP = 2.5e-3  # fixed seconds of a core per step: batch and update
+RATE = 1e13  # operations a second of a data-centre GPU in float32, a low estimate
+STEP = 5e-3  # fixed seconds per step
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations, steps, and the hours of one GPU that they come to."""
+    """Operations, steps, and the hours that they take on one GPU or one core."""
 
     operations: float
     steps: int
 
     @property
     def gpu_hours(self) -> float:
-        """At ten trillion operations a second and five milliseconds a step."""
+        """Assumes ten trillion operations a second and five milliseconds a step."""
         return (self.operations / RATE + self.steps * STEP) / 3600
 
     @property
     def core_hours(self) -> float:
-        """On one core of a CPU, at the rate that was measured on an AMD EPYC of two cores.
+        """On one core of a CPU; the rates were measured on an AMD EPYC with two cores.
 
         >>> round(cost([Config(data="cifar10", depth=8, width=256, epochs=100, optimiser="agd")]).core_hours, 2)
         0.22
@@ -58,9 +58,10 @@ class Cost:
 
 
 def cost(configs: Iterable[Config]) -> Cost:
-    """The cost of all of some runs together: forward and backward passes, and the polar factors of StochasticAGD.
+    """The total cost of some runs: forward and backward passes, and the polar factors of StochasticAGD.
 
-    Every other step is small beside the passes; a polar factor grows with the cube of the width, whatever the batch.
+    Other optimisers' steps are cheap compared with the passes. A polar factor grows with the cube of the width,
+    whatever the batch.
 
     >>> cost([Config(depth=2, width=10, epochs=1, batch_size=1437)]).steps
     1
@@ -72,7 +73,7 @@ def cost(configs: Iterable[Config]) -> Cost:
             train, test = min(train, config.limit), min(test, config.limit)
         network = (config.data, config.model or "fcn", config.depth, config.width)
         count = config.epochs * math.ceil(train / config.batch_size)
-        # a backward pass takes twice the forward's
+        # a backward pass costs two forward passes
         operations += _forward(*network) * config.epochs * (3 * train + test)
         if config.optimiser == "agd-stochastic":
             operations += _polar(*network) * count
@@ -100,7 +101,7 @@ def _polar(data: str, model: str, depth: int | None, width: int | None) -> int:
 
 @cache
 def _direction(shape: torch.Size, atom: Atom) -> int:
-    """Operations of one weight's polar factors; most layers of a network are alike."""
+    """Operations of one weight's polar factors; cached, since most layers have the same shape."""
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as polar:
         unit_direction(torch.zeros(shape), atom, "spectral")
     return polar.get_total_flops()

@@ -21,7 +21,7 @@ CONTENDERS = ("StochasticAGD", "AGD", "Adam", "SGD")
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch of one optimiser came to; accuracies are shares, `learning_rate` is η for ours."""
+    """One epoch of one optimiser; accuracies are between 0 and 1, and `learning_rate` is η for AGD."""
 
     optimiser: str
     epoch: int

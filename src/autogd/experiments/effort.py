@@ -1,4 +1,4 @@
-"""Core-hours by figure: planned, and spent so far."""
+"""Core-hours of each figure: planned, and spent so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __all__ = ["Effort", "effort", "left"]
 
 @dataclass(frozen=True)
 class Effort:
-    """Runs of a figure, those that have ended, and core-hours: planned for all, planned for the ended, and spent."""
+    """A figure's runs, its ended runs, and core-hours: planned for all, planned for the ended runs, and spent."""
 
     runs: int
     ended: int
@@ -23,7 +23,7 @@ class Effort:
 
 
 def effort(figure: str, trials: Mapping[str, Config], folder: Path) -> Effort:
-    """What a figure takes; runs that it shares with another figure are counted there.
+    """The effort of a figure; runs that it takes from another figure are counted there.
 
     >>> effort("net", {"net/small": Config(epochs=1), "other/small": Config()}, Path("nowhere")).runs
     1
@@ -40,7 +40,7 @@ def effort(figure: str, trials: Mapping[str, Config], folder: Path) -> Effort:
 
 
 def left(config: Config, run: Run) -> float:
-    """Core-hours that a run still takes: those of the epochs that it has not recorded.
+    """Core-hours that a run still needs, for the epochs that are not recorded.
 
     >>> left(Config(), Run(Path("nowhere"))) == cost([Config()]).core_hours
     True

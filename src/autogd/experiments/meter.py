@@ -11,11 +11,11 @@ from autogd.training.records import write_whole
 
 __all__ = ["Meter", "spent"]
 
-WRITE_EVERY = 60.0  # seconds of a core between two notes, so that a kill loses little
+WRITE_EVERY = 60.0  # write every so many processor seconds, so that a kill loses little
 
 
 class Meter(Watch):
-    """Counts the seconds of all cores that a run takes, over every part of it if it is stopped and resumed.
+    """Counts the processor seconds of a run, also over stops and resumes.
 
     >>> import tempfile
     >>> from autogd.training import Config, train
@@ -27,19 +27,19 @@ class Meter(Watch):
     """
 
     def start(self, run: Run, step: int, steps: int) -> None:
-        """Note what is planned, and go on counting from what was spent."""
+        """Read what was planned and spent so far."""
         self.run, self.started, self.written = run, time.process_time(), 0.0
         before = spent(run)
         self.before = before.get("spent_core_hours", 0.0)
         self.planned = before.get("planned_core_hours", cost([run.config()]).core_hours)
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """Write if the last note is old."""
+        """Write, if the last write is long ago."""
         if time.process_time() - self.started - self.written > WRITE_EVERY:
             self._write()
 
     def end(self) -> None:
-        """Write what the run has taken so far."""
+        """Write the core-hours so far."""
         self._write()
 
     def _write(self) -> None:
@@ -50,7 +50,7 @@ class Meter(Watch):
 
 
 def spent(run: Run) -> dict[str, float]:
-    """Planned and spent core-hours of a run; empty if nobody counted.
+    """Planned and spent core-hours of a run; empty if they were not counted.
 
     >>> spent(Run(Path("nowhere")))
     {}

@@ -1,4 +1,4 @@
-"""The paper's first table, measured: memory, and whether a learning rate moves with width and depth."""
+"""The paper's first table, measured: memory, and whether the best learning rate changes with width and depth."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ __all__ = ["ROWS", "SHAPES", "Row", "bytes_per_weight", "trials"]
 
 @dataclass(frozen=True)
 class Row:
-    """One optimiser of the table, and the paper's word on its memory, so many times the weights, where it has one."""
+    """One optimiser of the table, and its memory according to the paper, as a multiple of the weights."""
 
     title: str
     optimiser: str
@@ -34,7 +34,7 @@ GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 def trials(scale: Scale) -> dict[str, Config]:
-    """Every optimiser at every rate on a network, on a wider and on a deeper one; digits, which take seconds.
+    """Every optimiser at every rate on a base, a wider and a deeper network; on digits, in seconds.
 
     >>> sorted({(c.depth, c.width) for c in trials("laptop").values()})
     [(4, 64), (4, 512), (24, 64)]
@@ -50,7 +50,7 @@ def trials(scale: Scale) -> dict[str, Config]:
 
 
 def bytes_per_weight(optimiser: str) -> float:
-    """Bytes that weights and optimiser state take after one step, over the number of weights; float32 weights take 4.
+    """Bytes per weight, of weights and optimiser state after one step; the float32 weights are 4 of them.
 
     >>> bytes_per_weight("agd")
     4.0
@@ -62,7 +62,7 @@ def bytes_per_weight(optimiser: str) -> float:
 
     def closure() -> Tensor:
         loss: Tensor = model(inputs).square().mean()
-        if torch.is_grad_enabled():  # an optimiser may look at the batch again, after its step
+        if torch.is_grad_enabled():  # an optimiser may evaluate the batch again after its step
             loss.backward()
         return loss
 
@@ -72,7 +72,7 @@ def bytes_per_weight(optimiser: str) -> float:
 
 
 def _bytes(tree: object) -> int:
-    """Bytes of every tensor in a tree of dicts."""
+    """Bytes of all tensors in a tree of dicts."""
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
     return sum(map(_bytes, tree.values())) if isinstance(tree, dict) else 0

@@ -1,23 +1,27 @@
-"""Records of many runs in one file a figure: a line of JSON for each run that has ended.
+"""Records of many runs in one file per figure: one line of JSON for each finished run.
 
-Runs are folders while they train. Packed, those of a figure are one file that a repository can hold; unpacked, they are
-folders again, which figures are drawn from and which are never trained twice.
+A run is a folder while it trains. Packed, the runs of a figure are one file for the repository. Unpacked, they are
+folders again: figures are drawn from them, and they are not trained again.
 """
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from autogd.training import Run
 from autogd.training.records import write_whole
 
-__all__ = ["pack", "unpack"]
+__all__ = ["locked", "pack", "unpack"]
 
 _FILES = ("config.json", "summary.json", "cost.json", "steps.json")
 
 
 def pack(name: str, run: Run, records: Path) -> None:
-    """Add an ended run to its figure's file, as a whole; a run that is there already is left as it is.
+    """Add a finished run to its figure's file, unless it is there already.
 
     >>> import tempfile
     >>> from autogd.training import Config
@@ -28,18 +32,20 @@ def pack(name: str, run: Run, records: Path) -> None:
     ...     unpack(Path(place) / "records", Path(place) / "again")
     ['figure/small']
     """
-    file = records / f"{name.partition('/')[0]}.jsonl"
-    lines = file.read_text().splitlines() if file.is_file() else []
-    if run.summary() is None or any(json.loads(line)["trial"] == name for line in lines):
+    if run.summary() is None:
         return
     found: dict[str, Any] = {"trial": name, "metrics": run.metrics()}
     found |= {each: json.loads((run.path / each).read_text()) for each in _FILES if (run.path / each).is_file()}
+    file = records / f"{name.partition('/')[0]}.jsonl"
     records.mkdir(parents=True, exist_ok=True)
-    write_whole(file, "".join(f"{line}\n" for line in [*lines, json.dumps(found)]))
+    with locked(records):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        if not any(json.loads(line)["trial"] == name for line in lines):
+            write_whole(file, "".join(f"{line}\n" for line in [*lines, json.dumps(found)]))
 
 
 def unpack(records: Path, folder: Path) -> list[str]:
-    """Make folders of the runs of every figure's file, but for those that are there; the names of the new ones.
+    """Unpack the runs of every file into folders, unless they exist; returns the names of the new ones.
 
     >>> unpack(Path("nowhere"), Path("nowhere"))
     []
@@ -53,8 +59,24 @@ def unpack(records: Path, folder: Path) -> list[str]:
                 continue
             place.mkdir(parents=True, exist_ok=True)
             write_whole(place / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in found["metrics"]))
-            for each in reversed(_FILES):  # the config last: without it there is no run, and the next try begins anew
+            # the config last: a folder without it is no run, so an interrupted unpacking is repeated
+            for each in reversed(_FILES):
                 if each in found:
                     write_whole(place / each, json.dumps(found[each], indent=1) + "\n")
             new.append(found["trial"])
     return new
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that several commands can rewrite a file in it without losing each other's lines.
+
+    >>> with locked(Path(".")):
+    ...     pass
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

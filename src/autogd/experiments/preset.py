@@ -1,9 +1,9 @@
-"""The settings of the published curves, under one name, apart from those of the theory.
+"""The settings of the published curves, which differ from those of the theory.
 
-The theory's square loss has a half, and its networks have plain layers (Definition 10). The published curves were made
-with the mean squared error without the half, targets √d_L · one-hot, relu(z)·√2 between the layers of fully-connected
-networks, pad-4 crops and flips, and batches of 128; Adam and SGD start from torch's own initialisation. `Config`'s
-defaults are the theory's; `published()` is the other.
+The theory's square loss has a factor ½, and its networks have plain layers (Definition 10). The published curves have
+the mean squared error without the ½, targets √d_L · one-hot, relu(z)·√2 between the layers of fully-connected networks,
+pad-4 crops and flips, and batches of 128; Adam and SGD start from torch's initialisation. The defaults of `Config` are
+the theory's; `published()` has the settings of the curves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ SCALES: tuple[Scale, ...] = ("smoke", "laptop", "workstation", "paper")
 
 
 def published(**changes: Any) -> Config:
-    """A run with the settings of the published curves, but for what is said to be different.
+    """A run with the settings of the published curves, except for `changes`.
 
     >>> published(depth=8).loss, Config().resolved().loss
     ('mse', 'square')
@@ -27,17 +27,17 @@ def published(**changes: Any) -> Config:
     settings: dict[str, Any] = {
         "data": "cifar10",
         "model": "fcn",
-        "loss": "mse",  # targets of norm √d_L and relu·√2 come with the losses and the networks
+        "loss": "mse",  # the losses have targets of norm √d_L, the networks relu·√2
         "augment": True,
         "batch_size": 128,
-        "start": None,  # each optimiser's own: Prescription 1 for AGD, torch's for Adam and SGD
+        "start": None,  # Prescription 1 for AGD, torch's initialisation for Adam and SGD
         "optimiser": "agd",
     }
     return Config(**{**settings, **changes}).resolved()
 
 
 def against(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]]) -> dict[str, Config]:
-    """AGD on a task, our own rule beside it, and every rival at each of its learning rates, by their folders' names.
+    """AGD, StochasticAGD, and every rival at each of its learning rates, on one task; by folder name.
 
     >>> list(against("figure/net", published(), {"adam": [1e-3, 1e-4]}))
     ['figure/net-agd', 'figure/net-agd-stochastic', 'figure/net-adam-0.001', 'figure/net-adam-0.0001']
@@ -50,9 +50,9 @@ def against(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]]) ->
 
 
 def short_then_tuned(prefix: str, task: Config, rivals: Mapping[str, Sequence[float]], short: int) -> dict[str, Config]:
-    """As `against`, but rivals take `short` epochs at each rate, and then all epochs at their best one.
+    """As `against`, but rivals train for `short` epochs at each rate, then for all epochs at the best rate.
 
-    The rate of the run that ends in `-tuned` is left open: the records of the short runs decide it.
+    The run `-tuned` has no rate yet: it is chosen from the records of the short runs.
 
     >>> list(short_then_tuned("figure/net", published(), {"adam": [1e-3]}, short=2))
     ['figure/net-agd', 'figure/net-agd-stochastic', 'figure/net-adam-0.001', 'figure/net-adam-tuned']
@@ -67,7 +67,7 @@ def short_then_tuned(prefix: str, task: Config, rivals: Mapping[str, Sequence[fl
 
 
 def beside(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:
-    """The same trials with our own rule for minibatches: the second row of a figure.
+    """The same trials with StochasticAGD: the second row of a figure.
 
     >>> list(beside({"figure/batch32": published()}))
     ['figure/batch32-agd-stochastic']

@@ -28,12 +28,12 @@ def deep(scale: Scale) -> dict[str, Config]:
         "smoke": published(data="digits", depth=32, width=32, epochs=3),
         "laptop": published(depth=32, width=128, epochs=8),
         "workstation": published(depth=32, width=256, epochs=40),
-        # the paper says neither the width nor the epochs of this panel
+        # the paper does not give width and epochs of this panel
         "paper": published(depth=32, width=256, epochs=150),
     }[scale]
     found = against("showcase/fcn32", task, {"adam": [1e-3], "sgd": [0.1], "sgd-plain": [0.1]})
     few = {"laptop": 4, "workstation": 10}.get(scale)
-    if few:  # its steps cost more than the passes of so thin a network
+    if few:  # on a thin network its steps cost more than the passes
         found["showcase/fcn32-agd-stochastic"] = replace(found["showcase/fcn32-agd-stochastic"], epochs=few)
     return found
 
@@ -59,7 +59,7 @@ def residual(scale: Scale) -> dict[str, Config]:
 
 
 def large(scale: Scale) -> dict[str, Config]:
-    """(c) ResNet-50 with cross-entropy; ImageNet at the paper's scale, a thin one on small images at the others.
+    """(c) ResNet-50 with cross-entropy; on ImageNet at the paper's scale, thin and on small images at the others.
 
     >>> large("paper")["showcase/resnet50-agd"].batch_size
     1024

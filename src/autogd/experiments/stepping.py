@@ -14,13 +14,13 @@ __all__ = ["take_step"]
 def take_step(
     model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[], Tensor], clip: float | None = None
 ) -> float:
-    """Step, and give the loss before it; infinite if the optimiser refused gradients that are not finite.
+    """Take a step and return the loss before it; infinite if the optimiser refused gradients that are not finite.
 
     Args:
-        model: whose gradients are cleared first.
-        optimiser: any.
+        model: its gradients are cleared first.
+        optimiser: any optimiser.
         loss: of a batch.
-        clip: the largest norm of the gradients, if they are clipped.
+        clip: the largest norm of the gradients; None for no clipping.
 
     >>> model = nn.Linear(1, 1)
     >>> take_step(model, torch.optim.SGD(model.parameters()), lambda: model(torch.ones(1, 1)).sum() * 0 + 2)

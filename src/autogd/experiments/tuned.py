@@ -1,6 +1,6 @@
-"""The rate of a long run, chosen by the records of short ones.
+"""The rate of a long run, chosen from the records of short ones.
 
-The test set decides nothing: to choose by it would be to train on it.
+It is chosen by the training objective. Choosing by the test set would be training on it.
 """
 
 import math
@@ -13,11 +13,11 @@ from autogd.training import Config, Run
 __all__ = ["END", "lowest_objective", "settled"]
 
 END = "-tuned"
-"""How the name of a trial ends whose rate is left open."""
+"""The suffix of a trial whose rate is not chosen yet."""
 
 
 def lowest_objective(runs: Mapping[float, Run]) -> float | None:
-    """The rate whose run ends with the lowest training objective; None if every run diverged.
+    """The rate of the run with the lowest final training objective; None if every run diverged.
 
     >>> lowest_objective({}) is None
     True
@@ -32,9 +32,9 @@ def lowest_objective(runs: Mapping[float, Run]) -> float | None:
 
 
 def settled(name: str, config: Config, trials: Mapping[str, Config], folder: Path) -> Config:
-    """A trial with its rate: its own, or the best of the short runs that its name stands for.
+    """A trial with its rate: its own, or the best of its short runs.
 
-    If every short run diverged, the optimiser's default stays.
+    If every short run diverged, it is the optimiser's default.
 
     >>> settled("figure/net-adam-0.1", Config(lr=0.1), {}, Path("nowhere")).lr
     0.1

@@ -20,7 +20,7 @@ def trials(scale: Scale) -> dict[str, Config]:
         "paper": published(depth=8, width=256, epochs=200),
     }[scale]
     grid = (1e-3, 1e-1) if scale == "smoke" else PAPER_GRID
-    # without momentum the two smallest rates hardly leave the start: a workstation spares them
+    # without momentum the two smallest rates hardly train: the workstation skips them
     plain = grid[2:] if scale == "workstation" else grid
     found = against("versus-tuned/fcn8", task, {"adam": grid, "sgd": grid, "sgd-plain": plain})
     if scale == "workstation":  # polar factors cost six times the passes here

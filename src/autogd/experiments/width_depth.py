@@ -7,11 +7,11 @@ from autogd.training.config import Config
 
 __all__ = ["grid", "phases", "second_row", "trials"]
 
-PATIENCE = 80  # epochs of the widest network of a workstation
+PATIENCE = 80  # epochs of the widest network at the workstation's scale
 
 
 def trials(scale: Scale) -> dict[str, Config]:
-    """The grid and the two phases, with AGD and with our own rule.
+    """The grid and the two phases, with AGD and with StochasticAGD.
 
     >>> len(trials("paper"))
     62
@@ -36,20 +36,20 @@ def grid(scale: Scale) -> dict[str, Config]:
     if scale == "smoke":
         depths, widths = (2, 8), (16, 64)
     pairs = [(depth, width) for depth in depths for width in widths]
-    if scale == "laptop":  # one core has no time for the corner that is both deep and wide
+    if scale == "laptop":  # too slow for one core: both deep and wide
         pairs = [(depth, width) for depth, width in pairs if width <= 256 or (width == 512 and depth <= 8)]
     if scale == "workstation":
         pairs = [(depth, width) for depth, width in pairs if width <= 512]
     found = {
         f"width-depth/depth{depth}-width{width}": replace(task, depth=depth, width=width) for depth, width in pairs
     }
-    if scale == "workstation":  # the paper's best network, as far as two hours of a core go
+    if scale == "workstation":  # the paper's best network, with two core-hours
         found["width-depth/depth4-width2048"] = replace(task, depth=4, width=2048, epochs=PATIENCE)
     return found
 
 
 def phases(scale: Scale) -> dict[str, Config]:
-    """A network that comes to know its training set by heart: few samples, and none of them changed at random.
+    """A network that memorises its training set: few samples, without augmentation.
 
     >>> phases("laptop")["width-depth/phases"].augment
     False
@@ -64,10 +64,10 @@ def phases(scale: Scale) -> dict[str, Config]:
 
 
 def second_row(scale: Scale) -> dict[str, Config]:
-    """Our own rule for minibatches on the same networks; on some of them below the scale of the paper.
+    """StochasticAGD on the same networks; below the paper's scale, on some of them.
 
-    Its polar factors cost as much as the cube of the width, many times the forward and backward passes of so small a
-    batch: a core has time for two or three depths at two widths, and for the two phases of a narrower one.
+    Its polar factors cost the cube of the width, many times the passes of so small a batch. One core has time for two
+    or three depths at two widths, and for the two phases of a narrower network.
 
     >>> len(second_row("laptop"))
     7

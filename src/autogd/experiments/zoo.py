@@ -1,4 +1,4 @@
-"""Models that nobody here wrote: tiny configurations of `transformers` architectures, each with one fixed batch."""
+"""Other people's models: tiny configurations of `transformers` architectures, each with one fixed batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["ZOO", "Specimen", "specimen"]
 
 @dataclass(frozen=True)
 class Specimen:
-    """A model and the loss of its one batch, in training mode but without dropout: the batch is all there is."""
+    """A model and the loss of its one batch, in training mode but without dropout."""
 
     name: str
     model: nn.Module
@@ -20,7 +20,7 @@ class Specimen:
 
 
 def specimen(name: str, seed: int = 0) -> Specimen:
-    """Build one architecture of the zoo with its own weights, seeded; needs the extra 'bench'."""
+    """Build one architecture of the zoo with its own initialisation, seeded; needs the extra 'bench'."""
     if name not in ZOO:
         raise ValueError(f"{name}: the zoo has {', '.join(ZOO)}")
     try:

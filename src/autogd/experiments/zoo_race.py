@@ -19,7 +19,7 @@ RATES = (1e-4, 1e-3, 1e-2)
 
 @dataclass(frozen=True)
 class Drop:
-    """By how much a loss fell, after 30 steps and after all of them, and how many of the first 30 lowered it."""
+    """How far a loss fell after 30 steps and after all steps, and how many of the first 30 steps lowered it."""
 
     architecture: str
     optimiser: str
@@ -63,11 +63,11 @@ RUNS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     **{f"Adam {rate:g}": partial(_adam, rate) for rate in RATES},
     **{f"Adam {rate:g}, initialise_": partial(_adam_from_ours, rate) for rate in RATES},
 }
-"""What is run on every architecture, from its own weights and from `initialise_`."""
+"""The runs on every architecture, from its own weights and from `initialise_`."""
 
 
 def drops(architecture: str, steps: int = 30, seed: int = 0) -> Iterator[Drop]:
-    """Each of the runs on one architecture; the loss is that of the trained weights, not of averaged ones."""
+    """All runs on one architecture; the loss is that of the weights in training, not of the average."""
     for name, make in RUNS.items():
         subject = specimen(architecture, seed)
         optimiser = make(subject.model)

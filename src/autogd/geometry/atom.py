@@ -20,7 +20,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-__all__ = ["Atom", "Rule", "Start", "bias", "embedding", "gain", "kernel", "matrix"]
+__all__ = ["LOOKUP", "VECTOR", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
 
 # Shares of the depth; a layer has 1. A matrix reaches its bound on one direction of its input only. A vector (a bias, a
 # gain, a token, a row of a table) reaches it whatever the input, so it gets less: docs/depth.md compares the rules.
@@ -41,9 +41,9 @@ class Atom:
         columns: the dimensions of `shape` that index its inputs.
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
-        depth_share: of each part, in layers: a step moves it by depth_share · η/L of its size.
+        depth_share: how many layers one part counts for; a step moves each part by depth_share · η/L of its size.
         stack: how many layers the tensor packs, or which share of one it is; depth_share · stack is added to L.
-        free: its size is information, not to be held at Prescription 1's: a readout, or a gate.
+        free: whether its size carries information (a readout, a gate), so that it must not be held.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
     >>> atom.parts, atom.scale
@@ -92,17 +92,17 @@ class Atom:
 
     @property
     def target(self) -> float:
-        """The size of one part under Prescription 1, 0 where the atom starts at zero."""
+        """The size of one part under Prescription 1, 0 if the atom starts at zero."""
         return 0.0 if self.start == "zeros" else self.scale
 
     @property
     def held_at(self) -> float:
-        """The Frobenius norm of all parts that Prescription 1 gives a hidden matrix; infinite for what is not one."""
+        """The Frobenius norm of a hidden matrix under Prescription 1, over all parts; infinite for other atoms."""
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
         return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts) if hidden else math.inf
 
     def repeated(self, times: int) -> "Atom":
-        """The atom of so many such tensors, stacked."""
+        """The atom of `times` such tensors, stacked."""
         rows, columns = (tuple(i + 1 for i in dims) for dims in (self.rows, self.columns))
         return replace(self, shape=(times, *self.shape), rows=rows, columns=columns)
 
@@ -115,7 +115,7 @@ class Atom:
         return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
 
     def matrices(self, tensor: Tensor) -> Tensor:
-        """The parts as a batch, parts × fan_out × fan_in; a copy where no view can serve."""
+        """The parts as a batch, parts × fan_out × fan_in; a copy if no view can serve."""
         order = (*self.grid, *self.rows, *self.columns)
         return self.cut(tensor).permute(order).reshape(self.parts, self.fan_out, self.fan_in)
 
@@ -156,9 +156,9 @@ def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, t
 def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     r"""A convolution: one matrix per tap of the kernel, and per group.
 
-    An output position adds up one matrix-vector product per tap, which add like independent numbers. So each tap may
-    have 1/√taps of what a lone matrix may: √(out/in)/√taps, out and in counted within a group. Groups act side by side
-    on different channels, so all of them together are one layer.
+    An output sums one product per tap. Treat these as independent: each tap's scale is 1/√taps of a single matrix's,
+    √(out/in)/√taps, with out and in counted within a group. Groups act side by side on different channels, so all of
+    them together are one layer.
 
     >>> kernel(nn.Conv2d(4, 16, 3, bias=False).weight).parts
     9
@@ -177,25 +177,11 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
 
 
-def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
-    r"""A table of n vectors: one d × 1 matrix per row.
-
-    The input is one-hot, of norm 1, and picks one row; the output should have norm √d. So each row is a matrix of its
-    own with target √(d/1). A row that no input picked does not move.
-
-    >>> atom = embedding(nn.Embedding(10, 4).weight)
-    >>> atom.parts, atom.scale
-    (10, 2.0)
-    """
-    n, d = weight.shape
-    return Atom("embedding", (n, d), (1,), (), math.sqrt(d), depth_share=LOOKUP)
-
-
 def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
     r"""A d × 1 matrix that acts on the constant input 1.
 
     A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
-    scale is √(d/1). It adds to that weight's output, so it starts at zero, where the weight alone keeps the size right.
+    scale is √(d/1). It adds to that weight's output, so it starts at zero: the weight alone keeps the size right.
 
     >>> bias(nn.Linear(3, 16).bias).scale
     4.0
@@ -204,20 +190,6 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:
-    r"""A diagonal matrix: the affine part of a norm layer, a layer-scale vector, the slopes of a PReLU.
-
-    Ones keep the root-mean-square at one. The operator norm of a perturbation δ is ‖δ‖_∞, which the output reaches only
-    for an input with all its energy in one coordinate. What enters a gain has just been normalised and is spread over
-    all d coordinates, so ‖δ∘x‖ is about ‖δ‖₂, against √d for the output: a unit perturbation has ‖δ‖₂ = √d.
-
-    >>> gain(nn.LayerNorm(16).weight).scale
-    4.0
-    """
-    dims = tuple(range(weight.dim()))
-    return Atom("gain", tuple(weight.shape), dims, (), math.sqrt(weight.numel()), start, VECTOR)
 
 
 def _divide(size: int, stack: int, weight: Tensor) -> int:

@@ -5,11 +5,39 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from autogd.geometry.atom import VECTOR, Atom, Rule, bias, embedding, gain, kernel, matrix
+from autogd.geometry.atom import LOOKUP, VECTOR, Atom, Rule, Start, bias, kernel, matrix
 
 __all__ = [
     "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
 ]  # fmt: skip
+
+
+def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
+    r"""A table of n vectors: one d × 1 matrix per row.
+
+    The input is one-hot, of norm 1, and picks one row; the output should have norm √d. So each row is a matrix of its
+    own with target √(d/1). A row that no input picked does not move.
+
+    >>> atom = embedding(nn.Embedding(10, 4).weight)
+    >>> atom.parts, atom.scale
+    (10, 2.0)
+    """
+    n, d = weight.shape
+    return Atom("embedding", (n, d), (1,), (), math.sqrt(d), depth_share=LOOKUP)
+
+
+def gain(weight: Tensor, module: nn.Module | None = None, *, start: Start = "ones") -> Atom:
+    r"""A diagonal matrix: the affine part of a norm layer, a layer-scale vector, the slopes of a PReLU.
+
+    Ones keep the root-mean-square at one. The operator norm of a perturbation δ is ‖δ‖_∞, which the output reaches only
+    for an input with all its energy in one coordinate. What enters a gain has just been normalised and is spread over
+    all d coordinates, so ‖δ∘x‖ is about ‖δ‖₂, against √d for the output: a unit perturbation has ‖δ‖₂ = √d.
+
+    >>> gain(nn.LayerNorm(16).weight).scale
+    4.0
+    """
+    dims = tuple(range(weight.dim()))
+    return Atom("gain", tuple(weight.shape), dims, (), math.sqrt(weight.numel()), start, VECTOR)
 
 
 def bilinear(weight: Tensor, module: nn.Module | None = None) -> Atom:

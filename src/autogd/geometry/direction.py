@@ -1,8 +1,8 @@
-r"""In which direction a gradient falls fastest, for a given size of step: the answer depends on how size is measured.
+r"""The direction of steepest descent for a step of given size. It depends on the norm that measures the step.
 
 `frobenius` is the paper's: under Assumption 2 the Frobenius and operator norms of a gradient are equal, so the
 direction is the gradient over its Frobenius norm. `spectral` drops the assumption and takes the best of all directions
-of operator norm one, the polar factor UVᵀ; the slope along it is the nuclear norm. For vectors the two are one.
+of operator norm one, the polar factor UVᵀ; the slope along it is the nuclear norm. For vectors they are equal.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def check_geometry(name: str) -> Geometry:
 
 
 def direction_for(atom: Atom, geometry: Geometry) -> Callable[[Tensor], Tensor]:
-    """The function that brings every matrix of a batch to operator norm one: `normalise` or `orthogonalise`."""
+    """The function that brings every matrix of a batch to norm one: `normalise` or `orthogonalise`."""
     vector = atom.fan_in == 1 or atom.fan_out == 1
     return normalise if vector or geometry == "frobenius" else orthogonalise
 
@@ -48,11 +48,11 @@ def normalise(matrices: Tensor) -> Tensor:
             [[0.0000, 0.0000]]])
     """
     norms = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
-    return matrices * torch.where(norms > 0, 1 / norms, 0)
+    return matrices / torch.where(norms > 0, norms, 1)
 
 
 def unit_direction(tensor: Tensor, atom: Atom, geometry: Geometry) -> Tensor:
-    """The tensor with every part at operator norm one.
+    """The tensor with every part at norm one: the Frobenius or the operator norm, as `geometry` says.
 
     >>> from autogd.geometry.atom import matrix
     >>> weight = torch.diag(torch.tensor([3.0, 4.0]))

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.parametrize import ParametrizationList
 
-from autogd.geometry.atom import Atom, Rule, Start, gain
+from autogd.geometry.atom import Atom, Rule, Start
+from autogd.geometry.atoms import gain
 
 __all__ = ["parametrised"]
 

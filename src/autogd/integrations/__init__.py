@@ -1,1 +1,1 @@
-"""At home in other people's training loops: each file needs the framework that it is named for, and only it does."""
+"""Integrations with other training loops; each file needs the framework it is named after."""

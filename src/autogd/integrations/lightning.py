@@ -19,12 +19,12 @@ TRAINING = "autogd_training_weights"  # the key in a checkpoint
 
 
 class AveragedWeights(Callback):
-    """Validates with the averaged weights, keeps them in checkpoints and in the trained model, and logs η.
+    """Validates with the averaged weights, saves them in checkpoints, leaves them in the trained model, and logs η.
 
-    The rate of each step's first group is logged as `learning_rate` (with several optimisers, `learning_rate/0` and so
-    on). A checkpoint's `state_dict` is what to ship; the weights that training goes on from stand beside it, and
-    `trainer.fit(ckpt_path=...)` takes those. Lightning tells no callback of checkpoints with `save_weights_only=True`:
-    they hold the weights in training.
+    The rate of the first group is logged at each step as `learning_rate` (`learning_rate/0` and so on for several
+    optimisers). The `state_dict` of a checkpoint has the averaged weights, to ship. The weights in training are saved
+    beside it, and `trainer.fit(ckpt_path=...)` resumes from those. Lightning calls no callback for checkpoints with
+    `save_weights_only=True`, so these hold the weights in training.
 
     >>> trainer = Trainer(callbacks=[AveragedWeights()], logger=False, barebones=False)
     >>> any(isinstance(callback, AveragedWeights) for callback in trainer.callbacks)
@@ -33,39 +33,39 @@ class AveragedWeights(Callback):
 
     def __init__(self) -> None:
         self._judging = ExitStack()
-        self._training: list[Tensor] | None = None  # while the model holds what to ship: the weights to go on from
+        self._training: list[Tensor] | None = None  # the weights in training, while the model holds the averaged ones
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Forget an earlier training: Lightning makes new optimisers for this one."""
+        """Reset: Lightning builds new optimisers for each `fit`."""
         if stage == "fit":
             self._training = None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        """Log the rate of the step; a tensor, which Lightning reads when it writes."""
+        """Log the rate of the step as a tensor, which Lightning reads only when it writes."""
         optimisers = trainer.optimizers
         for index, optimiser in enumerate(optimisers):
             name = "learning_rate" if len(optimisers) == 1 else f"learning_rate/{index}"
             pl_module.log(name, rates_taken(optimiser)[0])
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the averaged weights in, if this is a validation in the course of training."""
+        """Swap the averaged weights in, if this validation is part of training."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._judging.enter_context(averaged(trainer.optimizers))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the weights in training back."""
+        """Swap the weights in training back."""
         self._judging.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Put the weights in training back, should a validation have ended early."""
+        """Swap the weights in training back, if a validation ended early."""
         self._judging.close()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the averaged weights in the model: it is tested, used and saved with them."""
+        """Leave the averaged weights in the model, for testing, use and saving."""
         self._training = ship(trainer.optimizers)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the averaged weights, and beside them those that training goes on from."""
+        """Save the averaged weights, and the weights in training beside them."""
         shipped = self._training is not None
         if self._training is not None:
             recall(trainer.optimizers, self._training)
@@ -76,7 +76,7 @@ class AveragedWeights(Callback):
             self._training = ship(trainer.optimizers)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Go on from the weights in training; testing and predicting keep the averaged ones."""
+        """Resume training from the weights in training; testing and prediction keep the averaged ones."""
         if trainer.state.fn == "fit" and TRAINING in checkpoint:
             trainer.strategy.load_model_state_dict({"state_dict": checkpoint[TRAINING]}, strict=True)
 

@@ -1,7 +1,7 @@
-"""The weights to ship: averaged ones in the model for a while, or until training goes on.
+"""Swap the averaged weights in, for a block or until training resumes.
 
-`optimiser.averaged()` has the averaged weights in the model as long as its block lasts. Frameworks have no blocks but
-hooks, and leave a trained model behind: this is what all integrations share.
+`optimiser.averaged()` keeps the averaged weights in the model for one block. Frameworks have hooks instead of blocks,
+and return a trained model. This file has what all integrations need for that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ def bare(optimiser: Any) -> Any:
 
 @contextmanager
 def averaged(optimisers: Iterable[Any]) -> Iterator[None]:
-    """Inside, the models hold their averaged weights; optimisers that do not average are passed over.
+    """Inside the block the models hold their averaged weights; optimisers without an average are skipped.
 
     >>> from autogd import AGD
     >>> with averaged([AGD(torch.nn.Linear(2, 1))]):
@@ -44,7 +44,7 @@ def averaged(optimisers: Iterable[Any]) -> Iterator[None]:
 
 @torch.no_grad()
 def ship(optimisers: Iterable[Any]) -> list[Tensor]:
-    """Put the averaged weights into the models for good; returns those that training goes on from, for `recall`.
+    """Swap the averaged weights in until `recall`; returns the weights in training, which `recall` takes.
 
     >>> from autogd import AGD
     >>> optimiser = AGD(torch.nn.Linear(2, 1))
@@ -63,7 +63,7 @@ def ship(optimisers: Iterable[Any]) -> list[Tensor]:
 
 @torch.no_grad()
 def recall(optimisers: Iterable[Any], weights: list[Tensor]) -> None:
-    """Put the weights that `ship` returned back into the models.
+    """Swap the weights that `ship` returned back into the models.
 
     >>> from autogd import AGD
     >>> optimiser = AGD(torch.nn.Linear(2, 1))
@@ -74,9 +74,9 @@ def recall(optimisers: Iterable[Any], weights: list[Tensor]) -> None:
 
 
 def rates_taken(optimiser: Any) -> list[Tensor | float]:
-    """For each group the rate of its last step: η times the group's own multipliers, which a scheduler may move.
+    """The rate of each group's last step: η times the group's multipliers, which a scheduler may change.
 
-    Of an optimiser that derives no rate it is the group's `lr`.
+    For an optimiser that derives no rate, the group's `lr`.
 
     >>> from autogd import AGD
     >>> model = torch.nn.Linear(2, 1)

@@ -16,11 +16,11 @@ __all__ = ["AGDClassifier", "AGDNet", "AGDRegressor"]
 
 
 class AGDNet(NeuralNet):
-    """Gives the optimiser the whole module, and judges the averaged weights; it may stand before any net of skorch.
+    """A mixin for any skorch net: gives the optimiser the whole module, and evaluates the averaged weights.
 
-    skorch hands its optimisers parameters, and a learning rate of 0.01; here the optimiser gets the module, whose
-    architecture it reads, and `lr` is 1: the multiplier of a rate that is derived, and that the history has as
-    `learning_rate`. When `fit` is over the module holds the averaged weights; `partial_fit` goes on from where it was.
+    skorch gives its optimisers parameters and a learning rate of 0.01. Here the optimiser gets the module and reads its
+    architecture, and `lr` is 1, a multiplier of the derived rate. The history has the rate as `learning_rate`. After
+    `fit` the module holds the averaged weights; `partial_fit` resumes from the weights in training.
 
     >>> from skorch import NeuralNetBinaryClassifier
     >>> from torch import nn
@@ -30,13 +30,13 @@ class AGDNet(NeuralNet):
     'StochasticAGD'
     """
 
-    training_: list[Tensor] | None = None  # while the module holds what to ship: the weights to go on from
+    training_: list[Tensor] | None = None  # the weights in training, while the module holds the averaged ones
 
     def __init__(self, module: Any, *args: Any, optimizer: Any = StochasticAGD, lr: float = 1.0, **kwargs: Any) -> None:
         super().__init__(module, *args, optimizer=optimizer, lr=lr, **kwargs)
 
     def initialize_optimizer(self, triggered_directly: Any = None) -> Any:
-        """Give the optimiser the module, and whatever stands as `optimizer__…`."""
+        """Give the optimiser the module and all `optimizer__…` arguments."""
         _, settings = self.get_params_for_optimizer("optimizer", self.get_all_learnable_params())
         rate = settings.pop("lr", self.lr)
         self.optimizer_ = self.optimizer(self.module_, **settings)
@@ -46,7 +46,7 @@ class AGDNet(NeuralNet):
         return self
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Judge the averaged weights."""
+        """Evaluate the averaged weights."""
         with self._averaged():
             return super().validation_step(*args, **kwargs)
 
@@ -56,14 +56,14 @@ class AGDNet(NeuralNet):
             return super().evaluation_step(*args, **kwargs)
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Go on from the weights that training had come to."""
+        """Resume from the weights in training."""
         if self.training_ is not None:
             recall([self.optimizer_], self.training_)
         self.training_ = None
         super().on_train_begin(*args, **kwargs)
 
     def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        """Write the rate of the epoch's last step into the history."""
+        """Record the rate of the epoch's last step in the history."""
         self.history.record("learning_rate", float(rates_taken(self.optimizer_)[0]))
         super().on_epoch_end(*args, **kwargs)
 

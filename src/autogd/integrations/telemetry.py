@@ -1,12 +1,13 @@
-"""What steps do, written down every so often: as lines of JSON, or for TensorBoard.
+"""What steps do, written down every so often: as lines of JSON, for TensorBoard, Weights & Biases or MLflow.
 
-Both are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, and so work in every
+All are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, and so work in every
 framework. Between the steps that they write they read nothing, and nothing waits for the device. With several
 processes, register on one of them.
 """
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from autogd.optim import AGD
 
-__all__ = ["JSONL", "Telemetry", "TensorBoard"]
+__all__ = ["JSONL", "MLflow", "Telemetry", "TensorBoard", "WandB"]
 
 
 class Telemetry(ABC):
@@ -108,11 +109,85 @@ class TensorBoard(Telemetry):
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         """Write the points."""
-        for name, value in numbers.items():
-            for parameter, number in value.items() if isinstance(value, dict) else [(None, value)]:
-                if number is not None:
-                    self.writer.add_scalar(f"{name}/{parameter}" if parameter else name, number, step)
+        for name, number in _flat(numbers).items():
+            self.writer.add_scalar(name, number, step)
         self.writer.flush()
+
+
+class WandB(Telemetry):
+    """Logs to Weights & Biases, under `autogd/`, over the optimiser's own steps: other metrics keep theirs.
+
+    Args:
+        run: an open run; left out, the one that `wandb.init()` opened.
+        every: steps from one point to the next; the first step is written.
+        start: steps taken before, where a run goes on.
+
+    >>> WandB.__mro__[1].__name__
+    'Telemetry'
+    """
+
+    def __init__(self, run: Any = None, every: int = 100, start: int = 0) -> None:
+        super().__init__(every, start)
+        if run is None:
+            try:
+                import wandb
+            except ImportError as error:
+                raise ImportError("Weights & Biases is not installed: pip install 'autogd[tracking]'") from error
+            run = wandb.run
+        if run is None:
+            raise ValueError("run: no run of Weights & Biases is open; call wandb.init() first, or pass a run")
+        self.run = run
+        self.run.define_metric("autogd/step")
+        self.run.define_metric("autogd/*", step_metric="autogd/step")
+
+    def write(self, step: int, numbers: dict[str, Any]) -> None:
+        """Log the points."""
+        self.run.log({"autogd/step": step, **{f"autogd/{name}": value for name, value in _flat(numbers).items()}})
+
+
+class MLflow(Telemetry):
+    """Logs to MLflow: to the active run, or to one by its number.
+
+    Args:
+        run_id: the run; left out, the active one.
+        every: steps from one point to the next; the first step is written.
+        start: steps taken before, where a run goes on.
+
+    >>> MLflow.__mro__[1].__name__
+    'Telemetry'
+    """
+
+    def __init__(self, run_id: str | None = None, every: int = 100, start: int = 0) -> None:
+        super().__init__(every, start)
+        try:
+            import mlflow
+        except ImportError as error:
+            raise ImportError("MLflow is not installed: pip install 'autogd[tracking]'") from error
+        active = mlflow.active_run()
+        if run_id is None and active is None:
+            raise ValueError("run_id: no run of MLflow is active; call mlflow.start_run() first, or name a run")
+        self.run_id: str = run_id or active.info.run_id
+        self.mlflow: Any = mlflow
+
+    def write(self, step: int, numbers: dict[str, Any]) -> None:
+        """Log the points, as many at once as MLflow takes."""
+        # other characters are refused in names
+        points = [(re.sub(r"[^\w./ :-]", "_", name), number) for name, number in _flat(numbers).items()]
+        for first in range(0, len(points), AT_ONCE):
+            self.mlflow.log_metrics(dict(points[first : first + AT_ONCE]), step=step, run_id=self.run_id)
+
+
+AT_ONCE = 1000  # metrics that MLflow takes in one call
+
+
+def _flat(numbers: dict[str, Any]) -> dict[str, float]:
+    """One name a number, `update_sizes/encoder.weight`; without what is not finite."""
+    flat = {}
+    for name, value in numbers.items():
+        for parameter, number in value.items() if isinstance(value, dict) else [(None, value)]:
+            if number is not None:
+                flat[f"{name}/{parameter}" if parameter else name] = number
+    return flat
 
 
 def _read(optimiser: AGD) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: averaged weights where it evaluates and saves, and η where it reports a learning rate."""
+"""Hugging Face's Trainer: evaluates and saves the averaged weights, and logs η as the learning rate."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -19,13 +19,13 @@ except ImportError as error:
 __all__ = ["AveragedTrainer", "DerivedRate"]
 
 TRAINING = "training_weights.pt"  # the file in a checkpoint
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered, if the parameters are sharded
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # all-gathered, if the parameters are sharded
 
 
 class DerivedRate(LRScheduler):
-    """A scheduler that leaves everything as it is, and tells who asks for the last learning rate the derived one.
+    """A scheduler that changes nothing, and whose last learning rate is the derived one.
 
-    Trainer makes a schedule of its own where it gets none, and logs what its scheduler says.
+    Without a scheduler Trainer makes its own, and it logs the rate of its scheduler.
 
     >>> from autogd import AGD
     >>> model = torch.nn.Linear(2, 1)
@@ -46,25 +46,25 @@ class DerivedRate(LRScheduler):
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def get_last_lr(self) -> list[float | Tensor]:
-        """The rate that each group's last step had."""
+        """The rate of each group's last step."""
         return [float(rate) for rate in rates_taken(self.optimizer)]
 
 
 class AveragedTrainer(Trainer):
     """Evaluates, predicts and saves with the averaged weights, and leaves them in the model.
 
-    A checkpoint's model is what to ship; the weights that training goes on from stand beside it, and
-    `train(resume_from_checkpoint=...)` takes those. When `train` is over the model holds the averaged weights, or those
-    of the best checkpoint with `load_best_model_at_end`; another `train` goes on from where the last one was.
+    The model of a checkpoint has the averaged weights, to ship. The weights in training are saved beside it, and
+    `train(resume_from_checkpoint=...)` resumes from those. After `train` the model holds the averaged weights, or those
+    of the best checkpoint with `load_best_model_at_end`; another `train` resumes from the weights in training.
 
-    It may stand before any other Trainer:
+    It combines with any other Trainer:
 
     >>> from transformers import Seq2SeqTrainer
     >>> class AveragedSeq2SeqTrainer(AveragedTrainer, Seq2SeqTrainer):
     ...     pass
     """
 
-    _training: list[Tensor] | None = None  # while the model holds what to ship: the weights to go on from
+    _training: list[Tensor] | None = None  # the weights in training, while the model holds the averaged ones
     _best = False  # the model holds the best checkpoint's weights
 
     def train(self, *args: Any, **kwargs: Any) -> Any:

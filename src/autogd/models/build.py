@@ -14,7 +14,7 @@ from autogd.models.vgg import VGG16
 __all__ = ["NAMES", "build"]
 
 NAMES = ("fcn", "vgg16", "resnet18", "resnet50", "gpt")
-LARGE = 128  # pixels a side from which a ResNet starts with the stem made for ImageNet
+LARGE = 128  # pixels per side from which a ResNet has ImageNet's stem
 
 
 def build(
@@ -27,14 +27,14 @@ def build(
     bias: bool | None = None,
     affine: bool | None = None,
 ) -> nn.Module:
-    """A network for samples of `input_shape`, at the sizes of the paper where nothing is said.
+    """A network for samples of `input_shape`; sizes that are not given are the paper's.
 
     Args:
         name: one of `NAMES`.
         input_shape: the shape of one sample.
         classes: how many outputs.
         depth: linear layers of an FCN, blocks of a GPT.
-        width: hidden units of an FCN, the embedding's size of a GPT, channels of the first stage of the others.
+        width: hidden units of an FCN, embedding size of a GPT, channels of the first stage of the others.
         bias: whether linear and convolutional layers have biases.
         affine: whether norm layers have gains and biases.
 

@@ -10,7 +10,7 @@ __all__ = ["GPT", "Attention", "Block"]
 class Attention(nn.Module):
     """Causal self-attention.
 
-    Query, key and value are three layers: each is a linear map of its own, with a norm of its own.
+    Query, key and value are three layers: three linear maps, each with its own norm.
 
     >>> Attention(width=8, heads=2, bias=False)(torch.randn(1, 5, 8)).shape
     torch.Size([1, 5, 8])
@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer network, each added to its input, a norm before each.
+    """Attention and a two-layer network, each with a norm before it and added to its input.
 
     >>> Block(width=8, heads=2, bias=False, affine=False)(torch.randn(1, 5, 8)).shape
     torch.Size([1, 5, 8])
@@ -49,7 +49,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what attention and the two layers make of the input."""
+        """Add the outputs of attention and of the two layers to the input."""
         x = x + self.attention(self.attention_norm(x))
         return x + self.down(gelu(self.up(self.norm(x))))
 
@@ -57,15 +57,15 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder-only transformer, without biases unless asked.
 
-    Tokens and positions are embedded; the head is a layer of its own, not the embedding again, since the two are
-    different atoms: rows of a table and a matrix.
+    Tokens and positions are embedded. The head is not tied to the embedding, since the two are different atoms: the
+    rows of a table, and a matrix.
 
     Args:
         vocabulary: how many tokens there are.
         context: the longest sequence.
         depth: blocks.
         width: of the embedding.
-        heads: of attention; without a number, one for every 32 of width as far as it divides.
+        heads: of attention; by default one per 32 of width, if that divides it.
         bias: whether linear layers have biases (the head has none).
         affine: whether norm layers have gains and biases.
 
@@ -100,7 +100,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map a batch of sequences to one number a token of the vocabulary at each place."""
+        """Map a batch of sequences to one logit per token of the vocabulary at each position."""
         length = tokens.shape[1]
         if length > self.context:
             raise ValueError(f"a sequence of {length} tokens is longer than the context of {self.context}")

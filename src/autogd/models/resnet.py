@@ -14,9 +14,9 @@ Kernels = Sequence[tuple[int, int, int]]
 
 
 class Residual(nn.Module):
-    """A branch of convolutions, norm and relu before each, added to its input.
+    """A branch of convolutions, each with norm and relu before it, added to its input.
 
-    Where the sizes differ, the input passes through a 1 × 1 convolution of its own, behind the branch's first norm.
+    If the sizes differ, the input passes through a 1 × 1 convolution, after the branch's first norm.
 
     >>> import torch
     >>> Residual(4, [(8, 3, 2), (8, 3, 1)], bias=False, affine=False)(torch.randn(1, 4, 6, 6)).shape
@@ -36,7 +36,7 @@ class Residual(nn.Module):
         self.shortcut = None if same else nn.Conv2d(inputs, sizes[-1], 1, stride=strides, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add the branch to the input, or to the shortcut's view of it."""
+        """Add the branch to the input, or to the shortcut's output."""
         branch = relu(self.norms[0](x))
         kept = x if self.shortcut is None else self.shortcut(branch)
         branch = self.convolutions[0](branch)
@@ -49,12 +49,12 @@ class ResNet(nn.Module):
     """Four stages of residual blocks; see `ResNet18` and `ResNet50`.
 
     Args:
-        blocks: how many in each stage.
-        bottleneck: blocks of 1 × 1, 3 × 3 and 1 × 1 convolutions, four times as wide outside, instead of two 3 × 3.
+        blocks: number in each stage.
+        bottleneck: blocks of 1 × 1, 3 × 3 and 1 × 1 convolutions with four times as wide an output, not of two 3 × 3.
         classes: how many outputs.
         channels: of the images.
-        width: channels of the first stage, doubled in every further one.
-        stem: `cifar`, one 3 × 3 convolution; or `imagenet`, a 7 × 7 one and a pool, which together quarter the image.
+        width: channels of the first stage; each further stage doubles them.
+        stem: `cifar`, one 3 × 3 convolution; or `imagenet`, a 7 × 7 one and a pool, which divide the sides by four.
         bias: whether convolutions and the last linear layer have biases.
         affine: whether norm layers have gains and biases.
 
@@ -103,13 +103,13 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, classes, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map a batch of images to one number a class."""
+        """Map a batch of images to one logit per class."""
         x = relu(self.norm(self.blocks(self.stem(x))))
         return self.head(x.mean((2, 3)))
 
 
 class ResNet18(ResNet):
-    """Pre-activation ResNet-18, for 32-pixel images unless the stem says otherwise.
+    """Pre-activation ResNet-18, for 32-pixel images, or for ImageNet's with `stem="imagenet"`.
 
     >>> sum(p.numel() for p in ResNet18(width=4).parameters())
     44012

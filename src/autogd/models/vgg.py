@@ -6,14 +6,14 @@ from autogd.models.fcn import FCN
 
 __all__ = ["VGG16"]
 
-STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))  # convolutions of each stage, and its width over the first one's
+STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))  # convolutions and relative width of each stage
 
 
 class VGG16(nn.Module):
     """Thirteen convolutions in five stages, each with batch norm, and three linear layers.
 
-    The linear layers are as wide as the last stage (512), not the 4,096 of the original, which was made for images of
-    224 pixels: the usual form for 32. Images of any size pass, since pooling rounds up and the last map is averaged.
+    The linear layers are as wide as the last stage (512): the usual form for 32-pixel images. The original, for 224
+    pixels, has 4,096. Images of any size work, since pooling rounds up and the last map is averaged.
 
     Args:
         classes: how many outputs.
@@ -47,5 +47,5 @@ class VGG16(nn.Module):
         self.classifier = FCN(depth=3, width=channels, d_in=channels, d_out=classes, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map a batch of images to one number a class."""
+        """Map a batch of images to one logit per class."""
         return self.classifier(self.features(x))

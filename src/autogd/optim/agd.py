@@ -9,6 +9,8 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
+from autogd.engine.dtensor import spread_of
+from autogd.engine.groups import check_rate
 from autogd.engine.plan import Plan
 from autogd.engine.ranks import Peers, others_of
 from autogd.engine.shards import aligned
@@ -41,7 +43,7 @@ class AGD(ReadsArchitecture):
         weight_decay: λ shrinks a weight by λ times its relative step; λ = 1 keeps it within its target size.
         foreach: False takes the reference backend; None and True the fastest.
         maximize: ascend instead.
-        atoms: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+        atoms: rules that override the catalogue, by full parameter name.
         process_group: a group, or a mesh, whose ranks hold parts of one model as plain tensors (pipeline stages,
             experts); False if every rank trains a model of its own. DDP, FSDP2 and DTensors need none.
 
@@ -75,7 +77,7 @@ class AGD(ReadsArchitecture):
             weight_decay=weight_decay, foreach=foreach, maximize=maximize, process_group=process_group,
         )  # fmt: skip
 
-    @_disable_dynamo  # the backends are as fused as a compiler would make them, and a trace of one would be void soon
+    @_disable_dynamo  # backends are already fused, and a trace would soon be invalid
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; returns the closure's loss, if one is given."""
@@ -87,7 +89,7 @@ class AGD(ReadsArchitecture):
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
         peers = self._join()
         key = tuple(
-            (id(p), p.device, p.dtype, grad.layout, *(getattr(grad, x, None) for x in ("placements", "device_mesh")))
+            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
         backend = self._backends.get(key) or self._new_backend(key)
@@ -106,12 +108,14 @@ class AGD(ReadsArchitecture):
         assert others is not None
         others.max(none)
         depth, total, duals = others.sum(none.expand(3))
+        if none.device.type == "cpu" and not duals < torch.inf:
+            raise ValueError("a gradient is not finite on another process; no weight was changed. Scale the loss down")
         G = total / depth.clamp(min=torch.finfo(depth.dtype).tiny)
         self.learning_rate, self.gradient_summary = self.majorisation.learning_rate(G), G
         return Summary(G, none, none, duals < torch.inf, depth)
 
     def _take(self, backend: Backend) -> None:
-        """Direction and measure, rule, update, average."""
+        """Measure gradients along their directions, apply the rule, update weights and average."""
         plan = backend.plan
         grads = gradients(plan)
         norms = backend.measure(grads)
@@ -120,28 +124,33 @@ class AGD(ReadsArchitecture):
         )
         if plan.on_cpu and not summary.finite:
             self._refuse(plan, grads)
+        eta = torch.where(summary.finite, eta, 0)
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
             keeps = decayed(eta * abs(multipliers) * plan.depth_shares / summary.depth, decay)
-        if isinstance(multipliers, Tensor):
+        if isinstance(multipliers, Tensor) and multipliers.dim():
             coefficients = coefficients * multipliers[plan.owner]
-        elif multipliers != 1:
+        elif isinstance(multipliers, Tensor) or multipliers != 1:
             coefficients = coefficients * multipliers
         if self._averaging:
             if self._ready is not backend or not self.state[plan.parameters[0]]:
                 self._make_room(backend, grads)
             averages = [self.state[parameter]["average"] for parameter in plan.parameters]
-            moved = torch.where(summary.finite, eta, 0)
-            c = torch.stack([newest_weight(group, moved) for group in plan.groups]).to(plan.reach)
+            c = torch.stack([newest_weight(group, eta) for group in plan.groups]).to(plan.reach)
             average = beside_average(c[plan.group_of])
         finite = None if plan.on_cpu else summary.finite
         backend.update(grads, Step(coefficients, keeps, finite, average=average), averages=averages)
         self._tell(eta, summary.G, plan, summary.duals, summary.active, multipliers, finite)
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
-        """Of every tensor, or one number for all: what its group multiplies the step by, and its decay, None if 0."""
-        multipliers = tuple(g["lr"] * g["gain"] * (-1 if g["maximize"] else 1) for g in plan.groups)
+        """Step multiplier and decay (None if 0), per tensor or one number for all."""
+        for i, lr in enumerate(group["lr"] for group in self.param_groups):
+            if lr.numel() != 1 if isinstance(lr, Tensor) else not 0 <= lr < torch.inf:
+                check_rate(lr, i)
+        rates = (g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups)
+        signs = (-1 if g["maximize"] else 1 for g in plan.groups)
+        multipliers = tuple(r * s * g["gain"] for r, s, g in zip(rates, signs, plan.groups, strict=True))
         decay = tuple(g["weight_decay"] for g in plan.groups)
         if len(plan.groups) == 1:
             return multipliers[0], decay[0] or None

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Others", "Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2"]
+__all__ = ["Others", "Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2", "total"]
+
+ROW = 1 << 10  # numbers that are added up on one thread
 
 
 class Parts(Protocol):
@@ -17,11 +19,11 @@ class Parts(Protocol):
     depth: float  # L
     depth_shares: Any  # of each tensor, in layers
     reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
-    speaks_for: Any  # of each part: the parts of its tensor over its depth share; makes dual norms comparable
+    speaks_for: Any  # of each part: parts of its tensor / depth share; estimates the tensor's dual norm from one part
     noise: Any  # of each part: the share of the largest tensor's dual norm that rounding can produce
     mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
     mate_noise: Any  # the share of that part's dual norm that rounding can produce
-    totals: Callable[[Any], Any] | None  # sums one number a part for every tensor; None if each tensor is one part
+    totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
 
 
 class Others(Protocol):
@@ -53,16 +55,22 @@ class Summary(NamedTuple):
 
 
 def summarise(norms: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Summary:
-    """The gradient summary, G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F, over the parts above the noise floor."""
+    """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
     active = above_noise_floor(duals, parts, xp, others)
     here = xp.where(active, duals, 0)
     if others is None:
         finite = duals.sum() < xp.inf  # nan is not less than anything
-        return Summary(here.sum() / parts.depth, duals, active, finite, parts.depth)
-    sums = xp.stack([others.depth, (others.shares * here).sum(), (others.shares * duals).sum()])
-    depth, total, all_duals = others.sum(sums)
-    return Summary(total / depth, duals, active, all_duals < xp.inf, depth)
+        return Summary(total(here) / parts.depth, duals, active, finite, parts.depth)
+    sums = xp.stack([others.depth, total(others.shares * here), (others.shares * duals).sum()])
+    depth, all_here, all_duals = others.sum(sums)
+    return Summary(all_here / depth, duals, active, all_duals < xp.inf, depth)
+
+
+def total(values: Any) -> Any:
+    """The sum, in an order that does not depend on the number of threads: torch splits a long vector among them."""
+    whole = len(values) // ROW * ROW
+    return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
 
 
 def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Any:
@@ -99,7 +107,7 @@ def theorem_2(
 
 
 def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
-    """What weight decay leaves of a tensor that moves by `moves` of its size: λ = 1 keeps it within its target size.
+    """The factor that weight decay multiplies a tensor by; λ = 1 keeps it within its target size.
 
     >>> decayed(torch.tensor([0.1, 20.0]), 1.0)
     tensor([0.9000, 0.0000])
@@ -108,7 +116,7 @@ def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
 
 
 def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
-    """What the hold leaves: a hidden matrix above Prescription 1's size comes back to it, by no more than its step.
+    """The factor that brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
 
     >>> held(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
     tensor([1.0000, 0.9000, 0.9500])

@@ -12,7 +12,7 @@ from autogd.geometry.atom import Rule
 from autogd.optim.agd import AGD, gradients
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import Summary, decayed, held, summarise
+from autogd.optim.rule import Summary, decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -21,19 +21,20 @@ class StochasticAGD(AGD):
     r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
-    is the exact minimiser of Lemma 5 without Assumption 2, the polar factor of the momentum, and η falls as one over
-    the root of the steps (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is brought back
-    to it, by at most as much as a step moves it. What is to be evaluated and shipped is the average over the last
-    seventh of the steps: `with optimiser.averaged(): evaluate(model)`; the statistics of batch norm are those of the
-    trained weights there, `torch.optim.swa_utils.update_bn` renews them.
+    is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
+    the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
+    hidden matrix above Prescription 1's size is brought back to it, by at most as much as a step moves it. A part
+    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the steps:
+    `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
+    `torch.optim.swa_utils.update_bn`.
 
-    Only the size of gradients beside each other matters: a loss times any number gives the same steps. The state is
+    Only the relative size of gradients matters: a loss times any positive number gives the same steps. The state is
     6 bytes a weight in float32: momentum in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
-        geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper and does not go as far.
+        geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper, and its losses fall more slowly.
         sizes: as for `AGD`.
         majorisation: another bound on the objective, and so another η; None is Lemma 5.
         weight_decay: as for `AGD`.
@@ -94,11 +95,8 @@ class StochasticAGD(AGD):
 
         norms = backend.measure(grads, momenta)
         G, duals, moving, finite, L = summarise(norms.gradients, plan, others=plan.others)
-        momenta_here = plan.reach * norms.momenta
-        if plan.others is None:
-            momenta_sum = momenta_here.sum()
-        else:
-            momenta_sum = plan.others.sum((plan.others.shares * momenta_here).sum())
+        others, in_momenta = plan.others, plan.reach * norms.momenta
+        momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
         if plan.on_cpu and not finite:
             self._refuse(plan, grads)
         self.gradient_summary = G
@@ -141,8 +139,3 @@ class StochasticAGD(AGD):
         eta, state, _ = self._rate(summary.G, others.sum(none) / L, L, summary.finite & (summary.G > 0))
         self.learning_rate, self.param_groups[0]["rate"] = eta, torch.stack(state)
         return summary
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if any("memory" in group for group in self.param_groups):
-            raise ValueError("memory: this state is of a StochasticAGD that measured slopes; begin anew, without it")

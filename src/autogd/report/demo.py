@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["COLOURS", "draw"]
 
 # told apart in grey and by readers who do not see red and green alike
-COLOURS = {"StochasticAGD": "#0b3d91", "AGD": "#3fa7e0", "Adam": "#d1701a", "SGD": "#7a7a7a"}
+COLOURS = {"StochasticAGD": "#0b3d91", "AGD": "#9467bd", "Adam": "#e6730a", "SGD": "#333333"}
 STYLES = {"SGD": (0, (4, 3))}  # where two rivals lie on one line, both are seen
 
 
@@ -23,7 +23,7 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for name in dict.fromkeys(record["optimiser"] for record in records):
         runs = [record for record in records if record["optimiser"] == name]
@@ -36,15 +36,16 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     for axes, label in (
         (left, "train accuracy (%)"),
         (middle, "test accuracy (%)"),
-        (right, "learning rate η, as found"),
+        (right, "η, as derived"),
     ):
-        axes.set_title(label)
+        axes.set_title(label, fontsize=10)
         axes.set_xlabel("epoch")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in (left, middle):
         axes.set_ylim(0, 102)
-    middle.legend(frameon=False, loc="center right")
-    figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=130)
+    handles, labels = middle.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=150)

@@ -17,7 +17,7 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def filled(text: str, parts: Mapping[str, str], page: object = "the page") -> str:
-    """A page with its parts, each between two comments that name it, as they should be.
+    """Replace the parts of a page, each between two comments that name it.
 
     >>> print(filled("<!-- sum -->\\nold\\n<!-- end of sum -->", {"sum": "4"}))
     <!-- sum -->

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autogd.report.figures import PANELS, draw
-from autogd.report.tables import COLUMNS, Group, cell, group_runs, summarise
+from autogd.report.tables import COLUMNS, Group, cell, group_runs, one_a_seed, summarise
 from autogd.training.config import Config
 from autogd.training.records import Run, write_whole
 
@@ -42,6 +42,7 @@ def page(runs: Sequence[Run]) -> str:
     sections = [
         "<h2>What came of it</h2>",
         _table([list(COLUMNS.values()), *([cell(row, name) for name in COLUMNS] for row in summarise(groups))]),
+        *_aside(runs, groups),
         "<h2>Curves</h2>",
         '<div class="figures">' + "".join(_figure(groups, panel) for panel in PANELS) + "</div>",
         "<h2>What was run</h2>",
@@ -53,7 +54,7 @@ def page(runs: Sequence[Run]) -> str:
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # a page about runs fetches nothing, and says so
+            # the page fetches nothing, and the policy enforces it
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
             "style-src 'unsafe-inline'\">",
             '<link rel="icon" href="data:,">',
@@ -63,6 +64,19 @@ def page(runs: Sequence[Run]) -> str:
             "</body></html>\n",
         ]
     )
+
+
+def _aside(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
+    """What was left out of the table, and why."""
+    counted = sum(len(one_a_seed(group.runs)) for group in groups)
+    empty = sum(not run.metrics() and run.summary() is None for run in runs)
+    repeated = len(runs) - counted - empty
+    told = []
+    if empty:
+        told.append(f"{empty} without an epoch")
+    if repeated:
+        told.append(f"{repeated} of a seed that another run with the same settings has")
+    return [f"<p>Not counted: {', '.join(told)}.</p>"] if told else []
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -78,7 +92,7 @@ def _figure(groups: Sequence[Group], panel: str) -> str:
 
 
 def _settings(runs: Sequence[Run]) -> str:
-    """A row a run: where it is, its state, and the settings that are not at their defaults."""
+    """One row per run: its folder, its state, and the settings that are not at their defaults."""
     defaults = Config().as_dict()
     rows = [["run", "state", "seed", "parameters", "torch", "settings"]]
     for run in runs:

@@ -1,4 +1,4 @@
-"""The benchmark of training quality as rows of words, and as Markdown."""
+"""The benchmark of training quality as a table of text, and as Markdown."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ HEADS = (
 
 
 def heads(every: Sequence[Standing]) -> tuple[str, ...]:
-    """The heads of a table, which name AdamW where that is what the others stand beside.
+    """The heads of a table; they name AdamW if that is the reference.
 
     >>> heads([Standing("char-gpt", "adamw", 0.1, "cosine", 3, False, 1, 0, 1.5, None, 0.5, 9.0)])[4]
     "÷ AdamW's"
@@ -35,7 +35,7 @@ def heads(every: Sequence[Standing]) -> tuple[str, ...]:
 
 
 def row(standing: Standing, first: bool = True) -> tuple[str, ...]:
-    """A standing in words; the workload is named in the first of its rows.
+    """A standing as text; only the first row of a workload names it.
 
     >>> row(Standing("gpt", "dog", None, None, 0, False, 3, 0, 1.5, 0.01, 0.5, 9.0, 0.9, 0.8, 1.6, "below"))
     ('gpt', 'dog', '', '1.500 ± 0.010', '0.900', '50.0%', '80%', '160%', 'below')
@@ -57,7 +57,7 @@ def row(standing: Standing, first: bool = True) -> tuple[str, ...]:
 
 
 def verdicts(every: Sequence[Standing]) -> list[str]:
-    """A line for every rival: on how many workloads ours is below it.
+    """One line per rival: on how many workloads ours is below it.
 
     >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
     ...             for name, loss in (("agd-stochastic", 1.0), ("dog", 2.0)))

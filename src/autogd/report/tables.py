@@ -8,10 +8,10 @@ from typing import Any
 from autogd.training.config import Config
 from autogd.training.records import Run
 
-__all__ = ["COLUMNS", "Group", "cell", "group_runs", "summarise"]
+__all__ = ["COLUMNS", "Group", "cell", "group_runs", "one_a_seed", "summarise"]
 
 # how a run was carried out, not what it is
-_ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds")
+_ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds", "checkpoints", "threads")
 
 COLUMNS = {
     "label": "run",
@@ -49,7 +49,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     extra = [name for name in telling if name != "optimiser"]
 
     def label(settings: dict[str, Any]) -> str:
-        words = [f"{name}={settings[name]}" for name in extra if settings[name] is not None]
+        words = [f"{name}={_short(settings[name])}" for name in extra if settings[name] is not None]
         return " ".join([settings["optimiser"], *words])
 
     return [Group(label(configs[key]), members) for key, members in kinds.items()]
@@ -58,21 +58,23 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """One row a group: the last epoch's numbers as mean and spread (standard deviation) over the seeds.
 
-    A run that diverged counts as such and stays out of the means; the spread of one run is None.
+    A seed counts once: of several runs of it, the one that got furthest, and the last of equals. A run without an
+    epoch does not count. A run that diverged counts as such and stays out of the means; the spread of one seed is None.
 
     >>> summarise([Group("nothing yet", [])])[0]["objective_mean"] is None
     True
     """
     rows = []
     for group in groups:
-        diverged = sum((run.summary() or {}).get("status") == "diverged" for run in group.runs)
-        sound = [run for run in group.runs if (run.summary() or {}).get("status") != "diverged"]
-        lines = [run.metrics() for run in sound]
+        counted = one_a_seed(group.runs)
+        diverged = [run for run in counted if _diverged(run)]
+        lines = [run.metrics() for run in counted if run not in diverged]
         last = [metrics[-1] for metrics in lines if metrics]
         row: dict[str, Any] = {
             "label": group.label,
-            "runs": len(group.runs),
-            "diverged": diverged,
+            "runs": len(counted),
+            "diverged": len(diverged),
+            "repeated": sum(_counts(run) for run in group.runs) - len(counted),
             "epochs": max((line["epoch"] for line in last), default=0),
         }
         values = {name: [line[name] for line in last] for name in ("objective", "train_accuracy", "test_accuracy")}
@@ -82,6 +84,32 @@ def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
             row[f"{name}_spread"] = statistics.stdev(found) if len(found) > 1 else None
         rows.append(row)
     return rows
+
+
+def one_a_seed(runs: Sequence[Run]) -> list[Run]:
+    """Of each seed the run that got furthest, the last of equals; none that has nothing to show.
+
+    >>> one_a_seed([])
+    []
+    """
+    best: dict[int, Run] = {}
+    for run in runs:
+        seed = run.config().seed
+        if _counts(run) and (seed not in best or len(run.metrics()) >= len(best[seed].metrics())):
+            best[seed] = run
+    return list(best.values())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _diverged(run: Run) -> bool:
+    return (run.summary() or {}).get("status") == "diverged"
+
+
+def _counts(run: Run) -> bool:
+    return bool(run.metrics()) or _diverged(run)
 
 
 def cell(row: dict[str, Any], column: str) -> str:

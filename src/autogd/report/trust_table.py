@@ -1,4 +1,4 @@
-"""The benchmark of trust as rows of words, and as Markdown."""
+"""The benchmark of trust as a table of text, and as Markdown."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ LOGITS = "fitted-tables"  # the family whose logits are shown
 
 
 def row(standing: Standing) -> tuple[str, ...]:
-    """A standing in words.
+    """A standing as text.
 
     >>> ours, adam = (Side(lr, 5, 0, loss, 0.01, None, 1.0) for lr, loss in ((None, 0.5), (0.001, 0.25)))
     >>> row(Standing("gan", "gan", "agd-stochastic", ours, adam, 2.0, "lost", None, None))
@@ -34,7 +34,7 @@ def row(standing: Standing) -> tuple[str, ...]:
 
 
 def lines(every: Sequence[Standing]) -> list[str]:
-    """The counts: by family, of all, and how many disturbed starts recover.
+    """The counts: per family, in all, and of disturbed starts that recover.
 
     >>> side = Side(None, 5, 0, 0.5, 0.01, None, 1.0)
     >>> lines([Standing("own-loss-10", "bad-starts", "agd-stochastic", side, side, 1.0, "even", 1.5, 1.0)])[-1]

@@ -7,7 +7,7 @@ __all__ = ["draw"]
 
 
 def draw(moves: Mapping[int, float], path: Path) -> None:
-    """Draw by how much the first step moves the output, over the width.
+    """Draw how far the first step moves the output, against the width.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

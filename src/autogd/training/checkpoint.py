@@ -34,9 +34,15 @@ __all__ = ["export", "latest", "load", "save"]
 
 
 def save(
-    folder: Path, step: int, model: nn.Module, optimiser: Optimiser, rest: dict[str, Any], place: Place | None = None
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimiser: Optimiser,
+    rest: dict[str, Any],
+    place: Place | None = None,
+    keep: int = KEPT,
 ) -> Path:
-    """Write the state at a step as folder/step-…, and then remove all but the one before; `rest` is a tree of values.
+    """Write the state at a step as folder/step-…, and then remove all but the newest; `rest` is a tree of values.
 
     >>> import tempfile
     >>> model = nn.Linear(2, 2)
@@ -68,7 +74,7 @@ def save(
             manifest.write(draft, locate(draft, index), skeleton.state_names(state))
             draft.rename(final)
             sync_folder(folder)
-            for old in [*older(final)[KEPT - 1 :], *folder.glob("draft-*")]:
+            for old in [*older(final)[keep - 1 :], *folder.glob("draft-*")]:
                 shutil.rmtree(old, ignore_errors=True)
     except (OSError, CheckpointException) as error:
         shutil.rmtree(draft, ignore_errors=True)

@@ -20,7 +20,8 @@ class Config:
     """
 
     data: str = "digits"
-    """which data set: digits, mnist, fashion-mnist, cifar10, cifar100, imagenet or text"""
+    """which data set: digits, mnist, fashion-mnist, cifar10, cifar100, imagenet or text; or your own, as
+    package.module:loader or file.py:loader, which returns (train, test) or a Task"""
     data_dir: str | None = None
     """where its files are, or are to be put; for text, the file itself"""
     augment: bool = True
@@ -30,7 +31,8 @@ class Config:
     context: int = 64
     """characters a sample, for text"""
     model: str | None = None
-    """which network: fcn, vgg16, resnet18, resnet50 or gpt; left out, gpt for text and fcn for images"""
+    """which network: fcn, vgg16, resnet18, resnet50 or gpt; left out, gpt for text and fcn for images; or your own, as
+    package.module:factory or file.py:factory, which returns a Module"""
     depth: int | None = None
     """layers, for a network that leaves the choice; left out, the network's own default"""
     width: int | None = None
@@ -46,9 +48,11 @@ class Config:
     schedule: Schedule = "constant"
     """a rival's learning rate over the run"""
     start: Start | None = None
-    """where weights start: sizes of Prescription 1, or as torch draws them; left out, what the optimiser asks for"""
+    """where weights start: sizes of Prescription 1, or as torch draws them; left out, what the optimiser asks for. Your
+    own network starts as your factory leaves it, unless this says otherwise"""
     loss: Loss | None = None
-    """square has the theory's half, mse has not; left out, cross-entropy for text and square for images"""
+    """square has the theory's half, mse has not; left out, square for the images that come with autogd and
+    cross-entropy for all else"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
@@ -69,10 +73,14 @@ class Config:
     """everything random follows from it: weights, data order, augmentation"""
     checkpoint_seconds: float = 60.0
     """save this often within an epoch; the end of an epoch always saves"""
+    checkpoints: int = 2
+    """how many of the newest checkpoints to keep"""
+    threads: int = 0
+    """of the CPU; 0 takes one for a small network, and all for a large one, unless OMP_NUM_THREADS says otherwise"""
 
     def resolved(self) -> Self:
         """With every choice that the data decides filled in, and every number checked."""
-        for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit"):
+        for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit", "checkpoints"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, found {value}")
@@ -80,11 +88,14 @@ class Config:
             raise ValueError(f"batch_size: {self.batch_size} does not divide into {self.accumulate} equal pieces")
         if self.lr is not None and not self.lr > 0:
             raise ValueError(f"lr: expected a number above zero, found {self.lr}")
+        if self.threads < 0:
+            raise ValueError(f"threads: expected 0 or more, found {self.threads}")
         text = self.data == "text"
+        words = text or ":" in self.data
         return replace(
             self,
             model=self.model or ("gpt" if text else "fcn"),
-            loss=self.loss or ("cross-entropy" if text else "square"),
+            loss=self.loss or ("cross-entropy" if words else "square"),
         )
 
     def as_dict(self) -> dict[str, Any]:

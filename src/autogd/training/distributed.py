@@ -1,8 +1,8 @@
-"""One process or many: who am I, which slice is mine, and how is a model spread.
+"""One process or many: rank, slice of the batch, and how a model is distributed.
 
-Every process takes an equal slice of the same global batch, so the numbers are those of one process. Gradients are
-averaged by DDP, or by FSDP2 where the weights themselves are spread; batch norm takes its statistics over the whole
-batch, through one differentiable sum.
+Every process takes an equal slice of the same global batch, so the numbers are those of one process. DDP averages the
+gradients, or FSDP2 if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
+differentiable all-reduce.
 """
 
 import os
@@ -20,9 +20,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_sync"]
+__all__ = ["Place", "find_device", "local", "session", "share_batch_norm", "spread", "without_sync"]
 
-# a process that waits this long for another gives up; torchrun ends it much sooner when the other one died
+# a process waits this long for another; if the other one died, torchrun ends the wait much sooner
 PATIENCE = timedelta(minutes=10)
 
 
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Place:
-    """A process among many, and its device.
+    """The rank of a process, the number of processes, and the device.
 
     >>> Place(rank=1, world=2).slice(torch.arange(4))
     tensor([2, 3])
@@ -50,7 +50,7 @@ class Place:
         return self.sum(values) / self.world if self.world > 1 else values
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes; the argument is left as it was."""
+        """The sum over all processes; the argument is not changed."""
         if self.world == 1:
             return values
         total = values.clone()
@@ -58,7 +58,7 @@ class Place:
         return total
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Which of the flags is up on any process."""
+        """For each flag, whether it is set on any process."""
         if self.world == 1:
             return flags
         raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
@@ -66,7 +66,7 @@ class Place:
         return tuple(bool(flag) for flag in raised.tolist())
 
     def tell(self, text: str) -> str:
-        """What the first process says, on every process."""
+        """Broadcast the first process's value."""
         if self.world == 1:
             return text
         said = [text]
@@ -74,21 +74,21 @@ class Place:
         return said[0]
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """Wait for every process."""
         if self.world > 1:
             dist.barrier()
 
 
 @contextmanager
 def session(device: str = "auto") -> Iterator[Place]:
-    """This process's place: one of torchrun's where that started it, alone otherwise.
+    """This process's place: among torchrun's processes if torchrun started it, otherwise alone.
 
     >>> with session("cpu") as place:
     ...     place.world
     1
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    found = _device(device, local_rank)
+    found = find_device(device, local_rank)
     joined = dist.is_available() and dist.is_initialized()
     start = "TORCHELASTIC_RUN_ID" in os.environ and not joined
     if start:
@@ -110,9 +110,9 @@ def session(device: str = "auto") -> Iterator[Place]:
 
 
 def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
-    """What to call instead of the model: itself, a DDP of it, or itself with its parameters spread.
+    """The module to call: the model, a DDP of it, or the model with its parameters sharded.
 
-    An optimiser is to be made from the model after this: sharding replaces its parameters in place.
+    Build the optimiser after this call: sharding replaces the model's parameters in place.
 
     >>> model = nn.Linear(2, 2)
     >>> spread(model, Place(), shard=False) is model
@@ -141,7 +141,7 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
 
 @contextmanager
 def without_sync(model: nn.Module) -> Iterator[None]:
-    """Inside, gradients add up locally: only the last piece of an accumulated step has to be averaged.
+    """Inside the block gradients accumulate locally; only the last piece of a step averages them.
 
     >>> with without_sync(nn.Linear(1, 1)):
     ...     pass
@@ -159,7 +159,7 @@ def without_sync(model: nn.Module) -> Iterator[None]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor that may be spread.
+    """This process's shard of a tensor, or the tensor itself.
 
     >>> local(torch.ones(2))
     tensor([1., 1.])
@@ -168,7 +168,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def share_batch_norm(model: nn.Module) -> nn.Module:
-    """Let every batch norm take its statistics over the whole batch, on any device; the modules keep their types.
+    """Make every batch norm take its statistics over the whole batch, on any device; the modules keep their types.
 
     >>> type(share_batch_norm(nn.BatchNorm1d(2))).__name__
     'BatchNorm1d'
@@ -180,7 +180,7 @@ def share_batch_norm(model: nn.Module) -> nn.Module:
 
 
 class _Sum(torch.autograd.Function):
-    """A sum over processes; everyone's loss depends on it, so the gradient is a sum as well."""
+    """An all-reduce with a gradient: every process's loss depends on the sum, so the gradient is a sum too."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     over = [i for i in range(x.dim()) if i != 1]
     world = dist.get_world_size()
     wide = x if x.dtype == torch.float64 else x.float()
-    # equal slices: the global moments follow from everyone's own, which one sum brings together, each in its row
+    # slices are equal: one all-reduce collects the moments of every process, each in its row
     variance, mean = torch.var_mean(wide, over, correction=0)
     mine = torch.zeros(world, 1, 1, dtype=wide.dtype, device=x.device)
     mine[dist.get_rank()] = 1
@@ -227,18 +227,24 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
 
 
 def _join(backend: str) -> None:
-    """Meet the other processes, and none of an earlier attempt: torchrun keeps one store over its restarts."""
+    """Join the processes of this attempt only: torchrun keeps one store over its restarts."""
     store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
     fresh = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=PATIENCE)
 
 
-def _device(name: str, local_rank: int) -> torch.device:
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise ValueError(f"device: {name!r} is not one that torch knows; try cpu or cuda") from error
-    if torch.cuda.is_available():
-        return torch.device("cuda", local_rank)
-    return torch.device("cpu")
+def find_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device of that name, if it is there; `auto` takes an accelerator if there is one.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise ValueError(f"device: {name!r} cannot be used here ({said}); try cpu, or leave the option out") from error
+    return device

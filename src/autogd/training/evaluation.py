@@ -1,4 +1,4 @@
-"""How well the network does on the test set, with the weights that the optimiser says to ship."""
+"""Evaluate the network on the test set, with the weights to ship."""
 
 import torch
 from torch import nn
@@ -8,19 +8,19 @@ from autogd.training.setup import Setup
 
 __all__ = ["evaluate", "refresh_batch_norm"]
 
-REFRESH_BATCHES = 32  # training batches that batch norm's statistics are taken from, for averaged weights
+REFRESH_BATCHES = 32  # training batches for batch norm's statistics of averaged weights
 
 
 @torch.no_grad()
 def evaluate(setup: Setup) -> dict[str, float]:
-    """Objective and accuracy on the test set, with the weights that the optimiser says to ship."""
+    """Objective and accuracy on the test set, with the weights to ship."""
     place = setup.place
     with baselines.averaged(setup.optimiser):
         refresh_batch_norm(setup)
         setup.forward.eval()
         totals = torch.zeros(3, dtype=torch.float64, device=place.device)
         for indices in setup.test_indices().split(setup.config.batch_size):
-            # every process runs as often as every other: a short slice is filled up with its last sample
+            # every process runs equally often: a short slice is padded with its last sample
             share = -(-len(indices) // place.world)
             mine = torch.arange(place.rank * share, (place.rank + 1) * share)
             real = int((mine < len(indices)).sum())
@@ -37,7 +37,7 @@ def evaluate(setup: Setup) -> dict[str, float]:
 
 @torch.no_grad()
 def refresh_batch_norm(setup: Setup) -> None:
-    """Statistics of the averaged weights, where those differ from the trained ones and any layer keeps statistics."""
+    """Recompute batch norm's statistics for averaged weights; nothing to do without batch norm or an average."""
     normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in setup.model.modules())
     if not (normed and baselines.entry(setup.config.optimiser).averages):
         return

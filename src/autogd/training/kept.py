@@ -1,4 +1,4 @@
-"""Which checkpoints a folder keeps, and the way out when one of them is damaged."""
+"""Which checkpoints a folder keeps, and what to do if one of them is damaged."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from autogd.training import manifest, skeleton
 
 __all__ = ["KEPT", "damage", "latest", "older"]
 
-KEPT = 2  # the newest checkpoint, and the one to go back to if it is damaged
+KEPT = 2  # the newest checkpoint, and one to fall back on if it is damaged
 
 
 def latest(folder: Path) -> Path | None:
@@ -31,7 +31,7 @@ def older(path: Path) -> list[Path]:
 
 
 def damage(path: Path) -> str:
-    """What is wrong with a checkpoint's files, and the way out; empty if nothing is.
+    """What is wrong with a checkpoint's files, and the remedy; empty if nothing is.
 
     >>> damage(Path("/nowhere"))
     '/nowhere/manifest.json: cannot be read (No such file or directory)...'
@@ -52,7 +52,7 @@ def damage(path: Path) -> str:
 
 
 def _in_detail(path: Path) -> str:
-    """Which key of a damaged state.json is not as it was, if that is where the damage is."""
+    """Which key of state.json has changed, if the damage is there."""
     try:
         skeleton.read(path, manifest.read(path).names)
     except ValueError as error:

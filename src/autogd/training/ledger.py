@@ -1,4 +1,4 @@
-"""What the steps of one epoch leave behind, kept on the device and read once."""
+"""The numbers of an epoch's steps, kept on the device and read once."""
 
 import math
 
@@ -13,7 +13,7 @@ COLUMNS = ("objective", "accuracy", "learning_rate", "update_size")
 
 
 class Ledger:
-    """One row a step, one column a quantity; a cell that was never written is not a number.
+    """One row per step, one column per quantity; a cell that was not written is nan.
 
     >>> ledger = Ledger(2, Place())
     >>> ledger.write(0, "objective", torch.tensor(0.5)); ledger.write(1, "objective", torch.tensor(0.25))
@@ -27,20 +27,20 @@ class Ledger:
         self.rows = torch.full((steps, len(COLUMNS)), math.nan, dtype=dtype, device=place.device)
 
     def write(self, step: int, column: str, value: Tensor | float) -> None:
-        """Note a quantity; a tensor stays where it is, nothing waits for the device."""
+        """Write a quantity; a tensor stays on the device, so nothing waits."""
         self.rows[step, COLUMNS.index(column)] = value
 
     def shared(self) -> Tensor:
-        """The rows as a mean over the processes, each of which has seen its own slice of every batch."""
+        """The mean of the rows over the processes: each has seen its own slice of every batch."""
         return self.place.mean(self.rows)
 
     def first_bad(self, steps: int) -> int | None:
-        """The first of the epoch's steps whose objective is not finite; waits for the device."""
+        """The first step whose objective is not finite; waits for the device."""
         bad = (~torch.isfinite(self.shared()[:steps, 0])).nonzero()
         return int(bad[0]) if len(bad) else None
 
     def steps(self) -> dict[str, list[float]]:
-        """What every step wrote, column by column, to six digits; not the update size, which few steps measure.
+        """The columns as lists, to six digits; without the update size, which few steps measure.
 
         >>> ledger = Ledger(1, Place())
         >>> ledger.write(0, "objective", 0.5)
@@ -55,7 +55,7 @@ class Ledger:
         }
 
     def summary(self, steps: int) -> dict[str, float | None]:
-        """min, mean and max of every column over the steps that wrote it; None where none did."""
+        """min, mean and max of every column over the steps that wrote it; None if none did."""
         rows = self.shared()[:steps].cpu()
         found: dict[str, float | None] = {}
         for name, column in zip(COLUMNS, rows.unbind(1), strict=True):

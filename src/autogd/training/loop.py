@@ -1,7 +1,8 @@
-"""The loop: steps, evaluation, records and checkpoints, for any optimiser on any number of processes."""
+"""The training loop: steps, evaluation, records and checkpoints, for any optimiser on any number of processes."""
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from torch import Tensor
@@ -18,17 +19,18 @@ from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
 from autogd.training.step import refuse_non_finite, take_step
 from autogd.training.stop import Stopped, listening
+from autogd.training.threads import suitable, using
 
 __all__ = ["Watch", "train"]
 
-AGREE_EVERY = 16  # steps after which several processes ask each other whether to stop or to save
+AGREE_EVERY = 16  # several processes agree on stopping and saving every so many steps
 
 
 class Watch:
-    """Someone who looks on; every method may be overridden, and none is called on any process but the first."""
+    """Callbacks of the loop; override any method. They are called on the first process only."""
 
     def start(self, run: Run, step: int, steps: int) -> None:
-        """Training begins, or goes on, at a step."""
+        """Training starts, or resumes, at a step."""
 
     def step(self, step: int) -> None:
         """A step was taken."""
@@ -41,12 +43,12 @@ class Watch:
 
 
 def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None) -> dict[str, Any]:
-    """Train a run to its end, from its newest checkpoint if it has one, and return its summary.
+    """Train a run to its end, from its newest checkpoint if there is one, and return its summary.
 
     Args:
         run: the run's folder.
-        watches: who looks on.
-        config: the run's own, but for where and how it is to go on: another device, say.
+        watches: callbacks.
+        config: the run's own, except for where to run: another device, for example.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -57,14 +59,15 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     ('finished', 2)
     """
     over = run.summary()
-    if over is not None:  # what is written is not written again
+    if over is not None:  # do not write it again
         if over["status"] == "diverged":
             raise Diverged(str(over.get("error")))
         return over
     config = config or run.config()
-    with distributed.session(config.device) as place, listening() as request:
+    with distributed.session(config.device) as place, listening() as request, ExitStack() as settings:
         first = place.rank == 0
         setup = Setup.build(config, place)
+        settings.enter_context(using(config.threads or suitable(setup.model, setup.sample(), setup.batch_size)))
         progress = _resume(run, setup)
         epoch, done, seconds = progress["epoch"], progress["done"], progress["seconds"]
         ledger = progress["ledger"]
@@ -75,7 +78,8 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
 
         def save() -> None:
             rest = {"epoch": epoch, "done": done, "seconds": seconds, "ledger": ledger.shared()}
-            checkpoint.save(run.checkpoints, (epoch - 1) * per_epoch + done, setup.model, setup.optimiser, rest, place)
+            step = (epoch - 1) * per_epoch + done
+            checkpoint.save(run.checkpoints, step, setup.model, setup.optimiser, rest, place, config.checkpoints)
 
         try:
             saved_at = time.monotonic()
@@ -130,7 +134,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
 
 
 def _resume(run: Run, setup: Setup) -> dict[str, Any]:
-    """Where to go on: at the newest checkpoint, or at the beginning."""
+    """Where to start: at the newest checkpoint, or at step 0."""
     newest = checkpoint.latest(run.checkpoints)
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     progress: dict[str, Any] = {"epoch": 1, "done": 0, "seconds": 0.0}
@@ -144,7 +148,7 @@ def _resume(run: Run, setup: Setup) -> dict[str, Any]:
 
 
 def _check_progress(progress: dict[str, Any], where: str, setup: Setup, ledger: Ledger) -> None:
-    """Refuse what the loop did not save: other names, or numbers that are not of this run."""
+    """Refuse a state with other names, or with numbers that do not fit this run."""
     fields = {
         "epoch": Field((int,), low=1, high=setup.config.epochs + 1),
         "done": Field((int,), low=0, high=setup.steps_per_epoch),
@@ -158,7 +162,7 @@ def _check_progress(progress: dict[str, Any], where: str, setup: Setup, ledger: 
 
 
 def _record(setup: Setup, ledger: Ledger, epoch: int, seconds: float) -> dict[str, Any]:
-    """An epoch's line: what its steps came to, and how the network does after them."""
+    """An epoch's line: a summary of its steps, and the evaluation after them."""
     found = ledger.summary(setup.steps_per_epoch)
     rates = {name: found[name] for name in found if name.startswith(("learning_rate", "update_size"))}
     return {

@@ -1,7 +1,7 @@
-"""The manifest of a checkpoint: which files it has and their checksums, where each tensor lies, and every name.
+"""The manifest of a checkpoint: its files with their checksums, the position of each tensor, and every name.
 
-It is JSON that has a checksum of its own. Nothing of a checkpoint is read before its file has been found whole, and
-everything that the manifest says is checked before it is believed: it may come from somebody else.
+It is JSON with its own checksum. A file is read only after its checksum has been compared. Every entry of the manifest
+is checked before use, since a checkpoint may come from somebody else.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ _CHUNK = {
 
 
 class Damaged(ValueError):  # noqa: N818 - what happened, not whose fault
-    """A file of a checkpoint is not as it was written."""
+    """A file of a checkpoint has changed since it was written."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a tensor: which part it is, and where its numbers lie."""
+    """A chunk of a tensor: which part it is, and where its numbers are."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -83,7 +83,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint has: files with their length and checksum, tensors, and the kind of every named value."""
+    """The content of a checkpoint: files with length and checksum, tensors, and the kind of every named value."""
 
     files: Mapping[str, tuple[int, str]]
     tensors: Mapping[str, Saved]
@@ -91,7 +91,7 @@ class Manifest:
 
 
 def write(folder: Path, tensors: Mapping[str, Saved], names: Mapping[str, str]) -> None:
-    """Write the manifest of all files that are in a folder now.
+    """Write the manifest of all files in a folder.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -112,7 +112,7 @@ def write(folder: Path, tensors: Mapping[str, Saved], names: Mapping[str, str]) 
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a checkpoint, checked in itself; `verify` compares the files with it."""
+    """The manifest of a checkpoint, checked for consistency; `verify` compares the files with it."""
     path = folder / NAME
     try:
         found = check(read_json(path), _TOP, str(path))
@@ -122,7 +122,7 @@ def read(folder: Path) -> Manifest:
         raise Damaged(str(error)) from error
     body = {name: value for name, value in found.items() if name != "sha256"}
     try:
-        # equal text, too: a space more would not matter, but it was not written here
+        # compare the text too: even an extra space was not written here
         if found["sha256"] != _own_checksum(body) or path.read_bytes() != _text(found).encode():
             raise Damaged(f"{path}: not as it was written (its checksum of itself differs)")
         return _checked(body)
@@ -133,7 +133,7 @@ def read(folder: Path) -> Manifest:
 
 
 def verify(folder: Path) -> Manifest:
-    """The manifest, if every file that it lists is there and as it was written."""
+    """The manifest, if every file that it lists is there and unchanged."""
     manifest = read(folder)
     wrong = [f"{name} {why}" for name, listed in manifest.files.items() if (why := _difference(folder / name, *listed))]
     if wrong:
@@ -142,10 +142,10 @@ def verify(folder: Path) -> Manifest:
 
 
 def _difference(path: Path, length: int, sha256: str) -> str | None:
-    """What is wrong with a file, if anything is."""
+    """What is wrong with a file; None if nothing is."""
     try:
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):  # a link would lead outside of the folder
+        if not stat.S_ISREG(found.st_mode):  # a link could lead outside the folder
             return "is not a plain file"
         if found.st_size != length:
             return f"is damaged (it has {found.st_size} bytes, {length} were written)"

@@ -13,7 +13,7 @@ __all__ = ["environment", "peak_memory"]
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes in use so far: of the device's memory, or of the process where the device is the CPU.
+    """The peak memory so far, in bytes: of the device, or of the process if the device is the CPU.
 
     >>> peak_memory(torch.device("cpu")) > 0
     True
@@ -27,7 +27,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def environment(place: Place) -> dict[str, Any]:
-    """What numbers can depend on beside the config.
+    """What results can depend on besides the config.
 
     >>> environment(Place())["processes"]
     1

@@ -7,10 +7,13 @@ and resuming takes it off again. What is read back is checked: names, types and 
 
 import json
 import os
+import re
 import shlex
+import shutil
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from typing import Any
 from autogd.training.config import Config
 from autogd.training.schema import Field, check, compare_names, read_json
 
-__all__ = ["Run", "find_runs", "sync_folder", "under_way", "write_whole"]
+__all__ = ["Run", "find_runs", "short_name", "sync_folder", "under_way", "write_whole"]
 
 _NUMBER = Field((float, type(None)), required=False)
 _LINE = {
@@ -55,9 +58,33 @@ class Run:
         path = path or _fresh(config)
         if (path / "config.json").exists():
             raise ValueError(f"{path}: holds a run already; continue it with --resume {path}, or choose another --out")
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{path}: a run's folder cannot be made there ({error.strerror})") from error
         write_whole(path / "config.json", json.dumps(config.as_dict(), indent=1) + "\n")
         return cls(path)
+
+    @classmethod
+    @contextmanager
+    def created(cls, config: Config, path: Path | None = None) -> Iterator["Run"]:
+        """A new run; if an error ends the block before anything is trained, its folder goes again.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     try:
+        ...         with Run.created(Config(), Path(folder) / "ghost"):
+        ...             raise ValueError
+        ...     except ValueError:
+        ...         (Path(folder) / "ghost").exists()
+        False
+        """
+        run = cls.create(config, path)
+        try:
+            yield run
+        except BaseException:
+            run.discard()
+            raise
 
     @classmethod
     def open(cls, path: Path) -> "Run":
@@ -67,6 +94,29 @@ class Run:
                 f"{path}: no run is here (there is no config.json); `autogd train --out {path}` starts one"
             )
         return cls(path)
+
+    def discard(self) -> None:
+        """Remove the folder if nothing was trained in it: no epoch, no checkpoint, no summary."""
+        trained = [self.path / "metrics.jsonl", self.path / "summary.json", *self.checkpoints.glob("step-*")]
+        if any(each.exists() for each in trained):
+            return
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        (self.path / "config.json").unlink(missing_ok=True)
+        with suppress(OSError):  # whatever else is there was not put there by this run
+            self.path.rmdir()
+
+    def extend(self, epochs: int) -> None:
+        """Have the run go on to more epochs: a finished one is open again."""
+        config = self.config()
+        if config.schedule != "constant":
+            raise ValueError(
+                f"--epochs: the schedule of {self.path} ends at epoch {config.epochs}; start another run, or use "
+                "--schedule constant"
+            )
+        if epochs < config.epochs:
+            raise ValueError(f"--epochs: {self.path} has {config.epochs} in all already; name a larger number")
+        write_whole(self.path / "config.json", json.dumps(replace(config, epochs=epochs).as_dict(), indent=1) + "\n")
+        (self.path / "summary.json").unlink(missing_ok=True)
 
     @property
     def checkpoints(self) -> Path:
@@ -152,6 +202,17 @@ class Run:
             yield line, end
 
 
+def short_name(name: str) -> str:
+    """A data set's or a network's name as part of a folder's.
+
+    >>> short_name("digits"), short_name("src/mine.py:load")
+    ('digits', 'mine-load')
+    """
+    source, _, last = name.rpartition(":")
+    stem = Path(source).name.removesuffix(".py").rpartition(".")[2]
+    return re.sub(r"[^\w.-]+", "-", f"{stem}-{last}" if source else name)
+
+
 def find_runs(path: Path) -> list[Run]:
     """The runs in a folder: itself, or those below it.
 
@@ -226,8 +287,8 @@ def _parse_line(text: bytes, where: str, before: int, complete: bool) -> dict[st
 
 def _fresh(config: Config) -> Path:
     """runs/digits-fcn-agd-20260131-120000, and a number after it if that is taken."""
-    parts = [config.data, config.model or "model", config.optimiser, datetime.now().strftime("%Y%m%d-%H%M%S")]
-    name = "-".join(parts)
+    names = [short_name(name) for name in (config.data, config.model or "model", config.optimiser)]
+    name = "-".join([*names, datetime.now().strftime("%Y%m%d-%H%M%S")])
     number = 1
     while True:
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")

@@ -1,4 +1,4 @@
-"""A small schema for JSON that was on a disk: names, types and ranges, and errors that name the key and the file."""
+"""A small schema for JSON files: names, types and ranges, and errors that name the key and the file."""
 
 import difflib
 import json
@@ -15,13 +15,13 @@ LIMIT = 1 << 28  # bytes of one JSON file; 1,000 tensors on 64 processes take a 
 
 @dataclass(frozen=True)
 class Field:
-    """What a value may be.
+    """The values that are allowed.
 
     Args:
-        kinds: its types; bool is not an int here, and an int serves where a float does.
-        low: the smallest number allowed, which also rules out infinity and what is not a number.
-        high: the largest.
-        required: whether it has to be there.
+        kinds: the types; bool is not an int here, and an int is accepted as a float.
+        low: the smallest number; it also excludes infinity and nan.
+        high: the largest number.
+        required: whether the key must be present.
     """
 
     kinds: tuple[type, ...]
@@ -31,7 +31,7 @@ class Field:
 
 
 def check(found: Any, fields: Mapping[str, Field], where: str) -> dict[str, Any]:
-    """The object, if it has the fields and no others.
+    """The object, if it has exactly these fields.
 
     >>> check({"epoch": 0}, {"epoch": Field((int,), low=1)}, "state.json")
     Traceback (most recent call last):
@@ -50,7 +50,7 @@ def check(found: Any, fields: Mapping[str, Field], where: str) -> dict[str, Any]
 def compare_names(
     found: Iterable[str], known: Iterable[str], where: str, required: Iterable[str] | None = None
 ) -> None:
-    """Refuse a name that is not known, and the lack of one that is required: all of the known, if left out.
+    """Refuse unknown names and missing ones; by default all known names are required.
 
     >>> compare_names(["sfconds"], ["epoch", "seconds"], "metrics.jsonl, line 1")
     Traceback (most recent call last):

@@ -1,6 +1,6 @@
-"""Every random number of a run follows from its seed and from where in the run it is drawn.
+"""Every random number of a run is a function of its seed and of its place in the run.
 
-Nothing random is then left to save: a run that resumes at a step draws what it would have drawn there.
+So no random state has to be saved: a resumed run draws the numbers that it would have drawn.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ __all__ = ["derive", "generator", "plant"]
 
 
 def derive(*place: int | str) -> int:
-    """A seed for one place in a run: equal places give equal seeds, others unrelated ones.
+    """A seed for one place in a run: equal places give equal seeds, different places unrelated ones.
 
     >>> derive(0, "order", 1) == derive(0, "order", 1) != derive(0, "order", 2)
     True
@@ -20,7 +20,7 @@ def derive(*place: int | str) -> int:
 
 
 def generator(*place: int | str) -> torch.Generator:
-    """A generator that starts from `derive(*place)`; on the CPU, so that every device is given the same numbers.
+    """A generator seeded with `derive(*place)`; on the CPU, so that every device gets the same numbers.
 
     >>> int(torch.randint(100, (), generator=generator(7))) == int(torch.randint(100, (), generator=generator(7)))
     True
@@ -29,13 +29,13 @@ def generator(*place: int | str) -> torch.Generator:
 
 
 def plant(device: torch.device, *place: int | str) -> None:
-    """Start torch's own generators, the CPU's and the device's, from `derive(*place)`.
+    """Seed torch's default generators, of the CPU and of the device, with `derive(*place)`.
 
     >>> plant(torch.device("cpu"), 7); first = torch.rand(1)
     >>> plant(torch.device("cpu"), 7); bool(torch.rand(1) == first)
     True
     """
-    # torch.manual_seed would do, but it looks for every kind of device there is, and a loop does this every step
+    # torch.manual_seed looks for every kind of device, which is too slow for every step
     seed = derive(*place)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

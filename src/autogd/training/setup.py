@@ -16,10 +16,10 @@ from autogd.geometry import initialise_
 from autogd.training import distributed, seeds
 from autogd.training.config import Config
 from autogd.training.distributed import Place
+from autogd.training.own_code import is_pointer, make
+from autogd.training.tryout import DTYPES, check_config, ready, try_out
 
 __all__ = ["Setup", "objective"]
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
 
 WIDE = 16  # channels from which convolutions on a CPU are faster with channels last
 
@@ -50,9 +50,8 @@ class Setup:
     def build(cls, config: Config, place: Place | None = None) -> "Setup":
         """Load the data, build the network, put its weights at their start, spread it, and make the optimiser."""
         config, place = config.resolved(), place or Place()
-        entry = baselines.entry(config.optimiser)
-        _check(config, place, entry)
-        task = data.load(config.data, config.data_dir, context=config.context).to(place.device)
+        entry = check_config(config, place)
+        task = _load(config).to(place.device)
         if config.limit is not None:
             task = data.first_samples(task, config.limit)
         if not config.augment:
@@ -60,18 +59,20 @@ class Setup:
         assert config.model is not None
         assert config.loss is not None
         torch.manual_seed(seeds.derive(config.seed, "model"))
-        switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
-        model = models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
-        if (config.start or entry.start) == "dimensional":
+        model = _build(config, task)
+        # a user's own network may hold weights that were trained: they stay, unless it is asked for
+        if (config.start or ("torch" if is_pointer(config.model) else entry.start)) == "dimensional":
             initialise_(model, seeds.generator(config.seed, "start"))
-        model.to(place.device, _DTYPES[config.precision])
+        model.to(place.device, DTYPES[config.precision])
+        layout = _layout(model, place)
+        task = try_out(config, task, model, layout)
         forward = distributed.spread(model, place, config.shard)
         optimiser = baselines.build(config.optimiser, model, config.lr)
         if config.compile:
             forward = torch.compile(forward)  # type: ignore[assignment]
         rates = [group["lr"] for group in optimiser.param_groups]
         loss = objective(config.loss, task.classes)
-        return cls(config, place, task, model, forward, optimiser, loss, rates, _layout(model, place))
+        return cls(config, place, task, model, forward, optimiser, loss, rates, layout)
 
     @property
     def batch_size(self) -> int:
@@ -134,6 +135,10 @@ class Setup:
         inputs, labels = self.task.test.batch(indices)
         return self._ready(inputs), labels.to(self.place.device)
 
+    def sample(self) -> Tensor:
+        """The inputs of the first test sample, ready for the network."""
+        return self.test_batch(torch.tensor([0]))[0]
+
     def output(self, inputs: Tensor) -> Tensor:
         """What the network makes of inputs, under autocast where that is asked for."""
         with torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
@@ -147,8 +152,7 @@ class Setup:
                 group["lr"] = rate * factor
 
     def _ready(self, inputs: Tensor) -> Tensor:
-        inputs = self.task.prepare(inputs.to(self.place.device)).contiguous(memory_format=self.layout)
-        return inputs.to(_DTYPES[self.config.precision]) if inputs.is_floating_point() else inputs
+        return ready(self.config, self.task, inputs.to(self.place.device), self.layout)
 
 
 def objective(loss: str, classes: int) -> Objective:
@@ -186,11 +190,23 @@ def _layout(model: nn.Module, place: Place) -> torch.memory_format:
     return torch.channels_last if wide and place.device.type == "cpu" else torch.contiguous_format
 
 
-def _check(config: Config, place: Place, entry: baselines.Entry) -> None:
-    if config.schedule != "constant" and not entry.rated:
-        raise ValueError(f"schedule: {config.optimiser} has no learning rate to schedule; leave it at constant")
-    if config.shard and not entry.shards:
-        raise ValueError(f"shard: {config.optimiser} measures each process's shard alone; leave --shard out")
-    if config.batch_size % (place.world * config.accumulate):
-        pieces = f"{place.world} processes × {config.accumulate} pieces"
-        raise ValueError(f"batch_size: {config.batch_size} does not divide equally over {pieces}")
+def _load(config: Config) -> Task:
+    """The data set by its name, or what the user's own loader returns."""
+    if is_pointer(config.data):
+        return data.as_task(config.data, make(config.data, "data for training and testing"))
+    return data.load(config.data, config.data_dir, context=config.context)
+
+
+def _build(config: Config, task: Task) -> nn.Module:
+    """The network by its name, or what the user's own factory returns."""
+    assert config.model is not None
+    switches = {"depth": config.depth, "width": config.width, "bias": config.bias, "affine": config.affine}
+    if not is_pointer(config.model):
+        return models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
+    given = [f"--{name}" for name, value in switches.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: for the networks of autogd; set it in {config.model}")
+    model = make(config.model, "a Module")
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{config.model}: expected a torch.nn.Module, found a {type(model).__name__}")
+    return model

@@ -1,7 +1,7 @@
-"""A tree of values as JSON beside its tensors: what a checkpoint's state.json is.
+"""A tree of values as JSON without its tensors: the format of a checkpoint's state.json.
 
-A container is an object of one key, {"dict": [[key, value], …]}, {"list": […]} or {"tuple": […]}; a tensor is
-{"tensor": its path}; everything else stands for itself.
+A container is an object with one key, {"dict": [[key, value], …]}, {"list": […]} or {"tuple": […]}; a tensor is
+{"tensor": its path}; every other value is itself.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ __all__ = ["STATE", "check_names", "names", "pack", "read", "state_names", "unpa
 
 STATE = "state.json"
 
-# far beyond any state, which bounds the work and the memory that a made-up one can ask for
+# larger than any real state; they limit the work and memory that a forged one can cause
 DEPTH = 32  # containers within containers
 LENGTH = 1000  # characters of a path
 COUNT = 1 << 22  # values
@@ -26,7 +26,7 @@ _PARTS = {"optimiser": Field((dict,)), "rest": Field((dict,))}
 
 
 def pack(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """The tree as JSON; its tensors go to `tensors`, each under its path.
+    """The tree as JSON; its tensors are stored in `tensors` by their paths.
 
     >>> import torch
     >>> pack({"step": 3, "rows": torch.ones(2)}, "rest", tensors := {})
@@ -50,7 +50,7 @@ def pack(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def names(skeleton: Any, path: str) -> dict[str, str]:
-    """Every path of a packed tree and the kind of value that is there.
+    """Every path of a packed tree, and the kind of its value.
 
     >>> names({"dict": [["step", 3], ["rows", {"tensor": "rest/rows"}]]}, "rest")
     {'rest': 'dict', 'rest/step': 'int', 'rest/rows': 'tensor'}
@@ -61,7 +61,7 @@ def names(skeleton: Any, path: str) -> dict[str, str]:
 
 
 def check_names(found: Mapping[str, str], known: Mapping[str, str], where: str) -> None:
-    """Refuse a tree whose names or kinds are not those that were written.
+    """Refuse a tree whose names or kinds differ from those that were written.
 
     >>> check_names({"rest/sfconds": "float"}, {"rest/seconds": "float"}, "state.json")
     Traceback (most recent call last):
@@ -84,7 +84,7 @@ def state_names(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read(folder: Path, known: Mapping[str, str]) -> dict[str, Any]:
-    """The state of a checkpoint, packed, if it has the names that the manifest knows and no others."""
+    """The packed state of a checkpoint, if it has exactly the names of the manifest."""
     path = folder / STATE
     state = check(read_json(path), _PARTS, str(path))
     try:
@@ -96,7 +96,7 @@ def read(folder: Path, known: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unpack(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
-    """The tree of a skeleton that `names` went through.
+    """The tree of a skeleton that `names` has checked.
 
     >>> unpack({"tuple": [1, {"list": []}]}, {})
     (1, [])

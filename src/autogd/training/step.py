@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from autogd import baselines
+from autogd.diagnosis.finite import first_bad_layer
 from autogd.training import distributed, seeds
-from autogd.training.finite import Diverged, first_bad_layer
+from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
 from autogd.training.setup import Batch, Setup
 from autogd.training.update_size import UpdateSize
@@ -72,7 +73,7 @@ def refuse_non_finite(setup: Setup, ledger: Ledger, order: Tensor, epoch: int, d
 
 def _diverged(setup: Setup, inputs: Tensor | None, indices: Tensor, epoch: int, done: int, what: str) -> Diverged:
     if inputs is not None and not setup.config.shard:  # spread weights would need the other processes' help
-        layer = first_bad_layer(setup.model, inputs)
+        layer = first_bad_layer(setup.model, lambda: setup.model(inputs))
         what += f"; the first layer to blame is {layer}" if layer else "; every layer is finite, the loss overflows"
     samples = ", ".join(str(i) for i in indices[:8].tolist())
     step = (epoch - 1) * setup.steps_per_epoch + done + 1

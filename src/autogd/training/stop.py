@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, and say how to go on."""
+"""Ctrl-C and SIGTERM: finish the step, save, and say how to resume."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ __all__ = ["StopRequest", "Stopped", "listening"]
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
-    """Training was asked to stop, and has saved."""
+    """Training stopped on request, after saving."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class StopRequest:
-    """Whether someone asked to stop, and by which signal; 0 is nobody."""
+    """The signal that asked training to stop; 0 if none did."""
 
     def __init__(self) -> None:
         self.signal_number = 0
@@ -27,7 +27,7 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Inside, the first signal is a request; a second one ends the process as usual.
+    """Inside the block the first signal is a request; a second one ends the process as usual.
 
     >>> with listening() as request:
     ...     signal.raise_signal(signal.SIGTERM)
@@ -36,7 +36,7 @@ def listening() -> Iterator[StopRequest]:
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may listen
+        yield request  # only the main thread can handle signals
         return
     before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

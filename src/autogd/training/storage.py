@@ -1,8 +1,8 @@
-"""Where the tensors of a checkpoint lie, and how they are read back: as plain numbers, nothing is unpickled.
+"""Find the tensors of a checkpoint, and read them back as plain numbers; nothing is unpickled.
 
-`torch.distributed.checkpoint` writes every tensor as `torch.save` does: a zip archive, not compressed, whose record
-`data/0` has the numbers. Right after a save the place of that record is looked up and noted in the manifest. Loading
-goes by the manifest alone; torch's own index and the pickles in the archives are there for torch's tools.
+`torch.distributed.checkpoint` writes every tensor as `torch.save` does: an uncompressed zip archive whose record
+`data/0` has the numbers. After a save, the manifest records the position of `data/0`. Loading uses only the manifest;
+torch's index and the pickles in the archives are there for torch's own tools.
 """
 
 import io
@@ -23,11 +23,11 @@ from autogd.training.manifest import Chunk, Saved
 
 __all__ = ["Reader", "locate"]
 
-_LOCAL_HEADER = struct.Struct("<26xHH")  # of a record in a zip archive: its last two fields, the lengths that follow
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a record in a zip archive; the last two fields are lengths
 
 
 def locate(folder: Path, index: dcp.Metadata) -> dict[str, Saved]:
-    """Where the numbers of each tensor are that was just saved; every tensor has to have been contiguous."""
+    """The position of each saved tensor's numbers; every tensor must have been contiguous."""
     found = {}
     for name, saved in index.state_dict_metadata.items():
         assert isinstance(saved, dcp.TensorStorageMetadata), f"{name}: only tensors are handed to torch"
@@ -43,7 +43,7 @@ def locate(folder: Path, index: dcp.Metadata) -> dict[str, Saved]:
 
 
 class Reader(StorageReader):
-    """Reads the tensors of a checkpoint, for `torch.distributed.checkpoint.load`, as its manifest describes them.
+    """Reads a checkpoint's tensors by its manifest, for `torch.distributed.checkpoint.load`.
 
     >>> Reader(Path("checkpoint"), {}).read_metadata().state_dict_metadata
     {}
@@ -64,11 +64,11 @@ class Reader(StorageReader):
                 self._places[dcp.MetadataIndex(name, each.offsets)] = (each, saved.dtype)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> dcp.Metadata:
-        """The index, made from the manifest."""
+        """The index, built from the manifest."""
         return self._index
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copy what the plan asks for to its place."""
+        """Copy the tensors of the plan."""
         for item in plan.items:
             part = self._read(*self._places[item.storage_index])
             for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
@@ -87,22 +87,22 @@ class Reader(StorageReader):
             file.seek(chunk.start)
             content = bytearray(file.read(chunk.bytes))
         numbers = torch.frombuffer(content, dtype=torch.uint8)
-        if dtype == torch.bool:  # any byte but zero is true; a bool of another byte would be neither
+        if dtype == torch.bool:  # a bool must be the byte 0 or 1: any other byte becomes 1
             return (numbers != 0).view(chunk.sizes)
         return numbers.view(dtype).view(chunk.sizes)
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing: a reader is for one checkpoint."""
+        """Do nothing: a reader is for one checkpoint."""
 
     def set_up_storage_reader(self, metadata: dcp.Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the reader knows the places."""
+        """Do nothing: the reader has the positions."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """The plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The plans as they are."""
+        """The plans, unchanged."""
         return plans
 
     @classmethod
@@ -112,7 +112,7 @@ class Reader(StorageReader):
 
 
 def _numbers(path: Path, offset: int, length: int) -> tuple[int, int]:
-    """Where in a file the numbers are of a tensor that torch saved there, and how many bytes they have."""
+    """The position and length, in bytes, of a saved tensor's numbers in a file."""
     with open(path, "rb") as file, zipfile.ZipFile(_Window(file, offset, length)) as archive:
         (record,) = (each for each in archive.infolist() if each.filename.endswith("/data/0"))
         assert record.compress_type == zipfile.ZIP_STORED

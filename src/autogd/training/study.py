@@ -1,7 +1,8 @@
-"""Several runs that belong together, in one folder: what is recorded is skipped, what was interrupted goes on."""
+"""Several runs in one folder: finished runs are skipped, interrupted ones are resumed."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from autogd.training.config import Config
 from autogd.training.finite import Diverged
 from autogd.training.loop import Watch, train
 from autogd.training.records import Run
+from autogd.training.tryout import check_config
 
 __all__ = ["run_study"]
 
@@ -19,9 +21,9 @@ def run_study(
     watches: Callable[[str], Sequence[Watch]] = lambda name: (),
     where: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Train every trial in a folder of its name, one after the other; one that diverges is recorded as such.
+    """Train every trial in turn, in a folder of its name; a run that diverges is recorded as diverged.
 
-    `where` says where a run is carried out, not what it is (data_dir, device), and is not recorded.
+    `where` has settings of the machine (data_dir, device), which are not recorded.
 
     >>> import tempfile
     >>> trial = {"small": Config(depth=2, width=8, epochs=1)}
@@ -30,19 +32,25 @@ def run_study(
     ...     len(again[0].metrics())
     1
     """
-    runs = [_open(folder / name, config.resolved()) for name, config in trials.items()]
-    for name, run in zip(trials, runs, strict=True):
-        if run.summary() is None:
-            try:
-                train(run, watches(name), dataclasses.replace(run.config(), **(where or {})))
-            except Diverged:
-                continue  # the run's summary says so
+    configs = {name: config.resolved() for name, config in trials.items()}
+    for name, config in configs.items():  # all that can be refused is, before anything is trained
+        check_config(config)
+        _known(folder / name, config)
+    runs = []
+    for name, config in configs.items():
+        known = _known(folder / name, config)
+        with Run.created(config, folder / name) if known is None else nullcontext(known) as run:
+            if run.summary() is None:
+                with suppress(Diverged):  # the run's summary says so
+                    train(run, watches(name), dataclasses.replace(run.config(), **(where or {})))
+        runs.append(run)
     return runs
 
 
-def _open(path: Path, config: Config) -> Run:
+def _known(path: Path, config: Config) -> Run | None:
+    """The run that is recorded there, if it is one of these settings; None if there is none."""
     if not (path / "config.json").exists():
-        return Run.create(config, path)
+        return None
     run = Run.open(path)
     different = run.config().difference(config)
     if different:

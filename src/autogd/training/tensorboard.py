@@ -1,4 +1,4 @@
-"""TensorBoard's files, for who has it: every number of an epoch's line, by its name."""
+"""Write every number of an epoch's line to TensorBoard."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["TensorBoard"]
 
 
 class TensorBoard(Watch):
-    """Writes each epoch's numbers where TensorBoard finds them.
+    """Writes each epoch's numbers to the folder `tensorboard` of the run.
 
     >>> TensorBoard.__mro__[1].__name__
     'Watch'
@@ -23,7 +23,7 @@ class TensorBoard(Watch):
         self.writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """Write an epoch's numbers, each under its name."""
+        """Write an epoch's numbers, by name."""
         for name, value in record.items():
             if name != "epoch" and value is not None:
                 self.writer.add_scalar(name, value, record["epoch"])

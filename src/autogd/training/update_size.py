@@ -1,7 +1,7 @@
 """How far a step moves the weights: ‖ΔW_k‖_F / ‖W_k‖_F, averaged over the layers.
 
-Measured from the weights before and after a step, so that it is the same quantity for every optimiser. It costs a copy
-of the weights and two passes over them, which is why a loop measures it on a sample of its steps.
+Measured from the weights before and after a step, so it is the same quantity for every optimiser. It costs a copy of
+the weights and two passes over them, so the loop measures only some steps.
 """
 
 import torch
@@ -13,7 +13,7 @@ __all__ = ["UpdateSize"]
 
 
 class UpdateSize:
-    """A ruler laid at the weights before a step and read after it.
+    """Copies the weights before a step, and measures the update after it.
 
     >>> model = nn.Linear(2, 2, bias=False)
     >>> ruler = UpdateSize(model, Place())
@@ -24,7 +24,7 @@ class UpdateSize:
     """
 
     def __init__(self, model: nn.Module, place: Place) -> None:
-        # vectors are left out: a bias may be zero, and then no step is small beside it
+        # without vectors: a bias may be zero, and then the relative size is infinite
         self.weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
         self.spread = any(local(p) is not p for p in self.weights)
         self.place = place
@@ -34,7 +34,7 @@ class UpdateSize:
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The relative size of the update, on the device; once, for the copy is used up."""
+        """The relative size of the update, on the device. Call it once: it overwrites the copy."""
         if not self.weights:
             return torch.zeros((), device=self.place.device)
         torch._foreach_sub_(self.before, [local(p) for p in self.weights])

@@ -10,7 +10,8 @@
 #include <stdint.h>
 
 #ifdef _OPENMP
-#include <omp.h>
+int omp_get_thread_num(void); /* omp.h is not where every compiler looks for it */
+int omp_get_num_threads(void);
 #else
 static inline int omp_get_thread_num(void) { return 0; }
 static inline int omp_get_num_threads(void) { return 1; }
@@ -38,10 +39,26 @@ typedef struct {
 
 #define PIECE 8192 /* numbers of one run that are summed in float32 before they are added to a double; over rows, all are */
 
-/* Calls `visit` with every stretch of rows, within one block of one tensor, that falls to this thread. Rows are shared
- * evenly and always in the same way: what is summed by whom does not depend on the moment, so a run can be repeated to
- * the bit. Backwards, the last tensor comes first: what was measured last may still be in a cache. */
-typedef void visitor(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context);
-void autogd_share(const tensor *tensors, int64_t count, int backwards, int without_turned, visitor *visit, void *context);
+/* The tensors' numbers, one tensor after the other, are cut into `slices` of equal length; a row belongs to the slice in
+ * which it begins. autogd_share calls `visit` with every stretch of rows, within one block of one tensor, of the slices
+ * `first` to `last`. Backwards, the last tensor comes first: what was measured last may still be in a cache. */
+typedef void visitor(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *context);
+typedef struct { int64_t first, last, slices; } share;
+void autogd_share(const tensor *tensors, int64_t count, share mine, int backwards, int without_turned, visitor *visit,
+                  void *context);
+
+/* Sums over parts that do not depend on the number of threads: slices are cut in the same way whatever their number. The
+ * slice in which a part begins adds to the part's own sums, a later one to sums of its own, which are added in order at
+ * the end. `width` is the number of sums of a part, `largest` the most parts of a tensor whose parts share its rows. */
+typedef struct { double *sums, *later; const tensor **tensor; int64_t *block, width, largest, slices; } summation;
+/* Doubles that a summation takes. */
+int64_t autogd_summands(const tensor *tensors, int64_t count, int64_t parts, int64_t width);
+summation autogd_begin_sums(const tensor *tensors, int64_t count, int64_t parts, int64_t width, double *room);
+/* Where a stretch of rows adds its sums: those of its block, or of all its tensor's parts where `part` is not null. */
+double *autogd_sums_of(const summation *s, const tensor *t, int64_t block, int64_t slice, int continued);
+/* Adds the later sums to the parts' own, which then are the first numbers of the room. */
+void autogd_end_sums(const summation *s, const tensor *tensors, int64_t count, int64_t parts);
+/* The slices of one thread. */
+share autogd_slices(int64_t slices, int thread, int threads);
 
 #endif

@@ -48,28 +48,101 @@ static void add_squares(float *restrict sums, const float *restrict x, int64_t g
     }
 }
 
-void autogd_share(const tensor *tensors, int64_t count, int backwards, int without_turned, visitor *visit, void *context) {
-    const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+share autogd_slices(int64_t slices, int thread, int threads) {
+    return (share){slices * thread / threads, slices * (thread + 1) / threads, slices};
+}
+
+/* Where a slice begins; the last one has what is left. */
+static int64_t begin_of(int64_t slice, int64_t slices, int64_t total) { return slice == slices ? total : total / slices * slice; }
+
+static int64_t slice_of(int64_t number, int64_t slices, int64_t total) {
+    const int64_t slice = total < slices ? slices : number / (total / slices);
+    return slice < slices ? slice : slices - 1;
+}
+
+void autogd_share(const tensor *tensors, int64_t count, share mine, int backwards, int without_turned, visitor *visit,
+                  void *context) {
     int64_t total = 0;
     for (int64_t k = 0; k < count; k++)
         if (!(without_turned && tensors[k].turned)) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
-    const int64_t from = total / threads * thread, to = thread + 1 == threads ? total : total / threads * (thread + 1);
+    const int64_t from = begin_of(mine.first, mine.slices, total), to = begin_of(mine.last, mine.slices, total);
     int64_t before = backwards ? total : 0;
     for (int64_t i = 0; i < count; i++) {
         const tensor *t = tensors + (backwards ? count - 1 - i : i);
         if (without_turned && t->turned) continue;
-        const int64_t size = t->rows * t->run;
-        if (backwards) before -= t->blocks * size;
-        if (before < to && before + t->blocks * size > from) {
-            for (int64_t block = 0; block < t->blocks; block++) {
-                /* rows that begin within [from, to) */
-                const int64_t here = before + block * size;
-                int64_t low = from > here ? (from - here + t->run - 1) / t->run : 0;
-                int64_t high = to < here + size ? (to - here + t->run - 1) / t->run : t->rows;
-                if (low < high) visit(t, block, low, high - low, context);
+        const int64_t size = t->rows * t->run, length = t->blocks * size;
+        if (backwards) before -= length;
+        if (size && before < to && before + length > from) {
+            const int64_t first = from > before ? (from - before) / size : 0;
+            const int64_t end = to < before + length ? (to - before + size - 1) / size : t->blocks;
+            for (int64_t block = first; block < end; block++) {
+                /* rows that begin within [from, to), slice by slice */
+                const int64_t here = before + block * size, unit = t->part ? before : here;
+                int64_t row = from > here ? (from - here + t->run - 1) / t->run : 0;
+                const int64_t rows = to < here + size ? (to - here + t->run - 1) / t->run : t->rows;
+                while (row < rows) {
+                    const int64_t slice = slice_of(here + row * t->run, mine.slices, total);
+                    const int64_t next = (begin_of(slice + 1, mine.slices, total) - here + t->run - 1) / t->run;
+                    const int64_t high = next < rows ? next : rows;
+                    visit(t, block, row, high - row, slice, unit < begin_of(slice, mine.slices, total), context);
+                    row = high;
+                }
             }
         }
-        if (!backwards) before += t->blocks * size;
+        if (!backwards) before += length;
+    }
+}
+
+static int64_t end_of_parts(const tensor *t, const tensor *tensors, int64_t count, int64_t parts) {
+    return t + 1 < tensors + count ? t[1].first : parts;
+}
+
+/* Enough for many threads, and fewer where each would have many sums of its own. */
+#define SLICES 64
+#define FEWEST_SLICES 2
+#define ROOM 65536
+
+static summation empty_summation(const tensor *tensors, int64_t count, int64_t parts, int64_t width) {
+    summation s = {.width = width, .largest = 1};
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t own = end_of_parts(tensors + k, tensors, count, parts) - tensors[k].first;
+        if (tensors[k].part && own > s.largest) s.largest = own;
+    }
+    const int64_t fitting = ROOM / s.largest;
+    s.slices = fitting > SLICES ? SLICES : fitting < FEWEST_SLICES ? FEWEST_SLICES : fitting;
+    return s;
+}
+
+int64_t autogd_summands(const tensor *tensors, int64_t count, int64_t parts, int64_t width) {
+    const summation s = empty_summation(tensors, count, parts, width);
+    return width * parts + s.slices * (width * s.largest + 2);
+}
+
+summation autogd_begin_sums(const tensor *tensors, int64_t count, int64_t parts, int64_t width, double *room) {
+    summation s = empty_summation(tensors, count, parts, width);
+    memset(room, 0, autogd_summands(tensors, count, parts, width) * sizeof(double));
+    s.sums = room;
+    s.later = room + width * parts;
+    s.tensor = (const tensor **)(s.later + s.slices * width * s.largest); /* as large as a double, or smaller */
+    s.block = (int64_t *)(s.later + s.slices * (width * s.largest + 1));
+    return s;
+}
+
+double *autogd_sums_of(const summation *s, const tensor *t, int64_t block, int64_t slice, int continued) {
+    if (!continued) return s->sums + s->width * (t->first + (t->part ? 0 : block));
+    s->tensor[slice] = t; /* at most one, that in which the slice begins */
+    s->block[slice] = block;
+    return s->later + slice * s->width * s->largest;
+}
+
+void autogd_end_sums(const summation *s, const tensor *tensors, int64_t count, int64_t parts) {
+    for (int64_t slice = 0; slice < s->slices; slice++) {
+        const tensor *t = s->tensor[slice];
+        if (!t) continue;
+        const int64_t first = t->first + (t->part ? 0 : s->block[slice]);
+        const int64_t end = t->part ? end_of_parts(t, tensors, count, parts) : first + 1;
+        for (int64_t i = 0; i < s->width * (end - first); i++)
+            s->sums[s->width * first + i] += s->later[slice * s->width * s->largest + i];
     }
 }
 
@@ -118,19 +191,19 @@ static void add(float *weight, float *average, const float *grad, float scale, c
 }
 
 typedef struct {
-    double *sums;
+    const summation *sums;
     float *buffer;
     const float *scales;
     const tensor *tensors;
     const mixture *mixtures; /* of every tensor, or null */
 } scratch;
 
-static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
+static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *context) {
     const scratch *s = context;
     const float *x = t->grad + (block * t->rows + row) * t->run;
-    double *sums = s->sums + t->first;
+    double *sums = autogd_sums_of(s->sums, t, block, slice, continued);
     if (!t->part) {
-        for (int64_t i = 0; i < rows; i += LONG) sums[block] += sum_of_squares(x + i, rows - i < LONG ? rows - i : LONG);
+        for (int64_t i = 0; i < rows; i += LONG) *sums += sum_of_squares(x + i, rows - i < LONG ? rows - i : LONG);
         return;
     }
     memset(s->buffer, 0, t->run * sizeof(float));
@@ -141,7 +214,8 @@ static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t ro
     for (int64_t j = 0; j < t->run; j++) sums[part[j]] += s->buffer[j];
 }
 
-static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *context) {
+static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *context) {
+    (void)slice, (void)continued;
     const scratch *s = context;
     const int64_t at = (block * t->rows + row) * t->run;
     const float *scales = s->scales + t->first, *grad = t->grad + at;
@@ -168,23 +242,22 @@ static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows
  * there is no memory left. */
 int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, float *norms, const float *scales,
                 const mixture *mixtures, int threads) {
-    double *sums = norms ? calloc(threads * parts, sizeof(double)) : NULL;
+    double *room = norms ? malloc(sizeof(double) * autogd_summands(tensors, count, parts, 1)) : NULL;
     float *buffers = longest ? malloc(sizeof(float) * longest * threads) : NULL;
-    const int short_of_memory = (norms && !sums) || (longest && !buffers);
+    const int short_of_memory = (norms && !room) || (longest && !buffers);
     if (!short_of_memory) {
+        const summation sums = room ? autogd_begin_sums(tensors, count, parts, 1, room) : (summation){0};
 #pragma omp parallel num_threads(threads)
         {
-            const int thread = omp_get_thread_num();
-            scratch s = {sums ? sums + thread * parts : NULL, buffers ? buffers + thread * longest : NULL, scales, tensors,
-                         mixtures};
-            autogd_share(tensors, count, !sums, 0, sums ? measure_rows : apply_rows, &s);
+            const int thread = omp_get_thread_num(), all = omp_get_num_threads();
+            scratch s = {&sums, buffers ? buffers + thread * longest : NULL, scales, tensors, mixtures};
+            autogd_share(tensors, count, autogd_slices(room ? sums.slices : all, thread, all), !room, 0,
+                         room ? measure_rows : apply_rows, &s);
         }
-        for (int64_t part = 0; norms && part < parts; part++) {
-            for (int thread = 1; thread < threads; thread++) sums[part] += sums[thread * parts + part];
-            norms[part] = (float)sqrt(sums[part]);
-        }
+        if (room) autogd_end_sums(&sums, tensors, count, parts);
+        for (int64_t part = 0; norms && part < parts; part++) norms[part] = (float)sqrt(room[part]);
     }
-    free(sums);
+    free(room);
     free(buffers);
     return short_of_memory;
 }

@@ -119,7 +119,7 @@ static void move(float *restrict w, const float *restrict g, uint16_t *restrict 
 typedef struct {
     const tensor *tensors;
     const settings *by;
-    double *sums;               /* of the parts */
+    const summation *sums;
     float *buffer;              /* as long as the longest run that has parts, SUMS times */
     const float *scales;        /* of the parts */
     const float *steps, *keeps; /* of the tensors */
@@ -131,16 +131,16 @@ static movement movement_of(const context *c, const tensor *t) {
     return (movement){keep, (1 - keep) * c->by->factor, step, c->keeps[at], step == 0 ? 0 : c->by->share};
 }
 
-static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
+static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *given) {
     const context *c = given;
     const int64_t at = (block * t->rows + row) * t->run, n = t->run;
     const float *weight = t->held ? t->weight : NULL;
-    double *sums = c->sums + SUMS * t->first;
+    double *sums = autogd_sums_of(c->sums, t, block, slice, continued);
     if (!t->part) {
         for (int64_t i = 0; i < rows; i += PIECE) {
             const int64_t here = at + i;
             measure(t->grad + here, t->momentum + here, weight ? weight + here : NULL, rows - i < PIECE ? rows - i : PIECE,
-                    sums + SUMS * block);
+                    sums);
         }
         return;
     }
@@ -154,7 +154,8 @@ static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t ro
         for (int k = 0; k < SUMS; k++) sums[SUMS * part[j] + k] += c->buffer[k * n + j];
 }
 
-static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, void *given) {
+static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *given) {
+    (void)slice, (void)continued;
     const context *c = given;
     const int64_t at = (block * t->rows + row) * t->run, n = t->part ? t->run : rows;
     const mixture in = ahead(c->by);
@@ -294,25 +295,25 @@ static int64_t room_for(int64_t N) { return N * N + 2 * WIDTH * (N + GAP); }
 static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }
 
 /* Numbers that the passes want to work with: doubles, and floats; `turned` is 0 for a measurement. */
-int64_t autogd_doubles(int64_t parts, int threads) { return SUMS * parts * threads; }
+int64_t autogd_doubles(const tensor *tensors, int64_t count, int64_t parts) {
+    return autogd_summands(tensors, count, parts, SUMS);
+}
 int64_t autogd_floats(int64_t longest, int64_t largest, int64_t turned, int threads) {
     const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0;
     return threads * (run > columns ? run : columns) + desks_for(turned, threads) * room_for(N);
 }
 
-/* Every part's SUMS sums, at the beginning of `sums`. */
-void autogd_measure(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, double *sums, float *floats,
+/* Every part's SUMS sums, at the beginning of `room`. */
+void autogd_measure(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, double *room, float *floats,
                     int threads) {
-    const int64_t each = SUMS * parts;
-    memset(sums, 0, each * threads * sizeof(double));
+    const summation sums = autogd_begin_sums(tensors, count, parts, SUMS, room);
 #pragma omp parallel num_threads(threads)
     {
-        const int thread = omp_get_thread_num();
-        context c = {tensors, NULL, sums + thread * each, floats + thread * SUMS * longest, NULL, NULL, NULL};
-        autogd_share(tensors, count, 0, 0, measure_rows, &c);
+        const int thread = omp_get_thread_num(), all = omp_get_num_threads();
+        context c = {tensors, NULL, &sums, floats + thread * SUMS * longest, NULL, NULL, NULL};
+        autogd_share(tensors, count, autogd_slices(sums.slices, thread, all), 0, 0, measure_rows, &c);
     }
-    for (int thread = 1; thread < threads; thread++)
-        for (int64_t i = 0; i < each; i++) sums[i] += sums[thread * each + i];
+    autogd_end_sums(&sums, tensors, count, parts);
 }
 
 /* Move everything. `sums` has what `autogd_measure` found, `sizes` every part's operator norm; `norms` has room for two
@@ -340,7 +341,7 @@ void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices,
         const int thread = omp_get_thread_num();
         float *own = floats + thread * each;
         context c = {tensors, by, NULL, own, scales, steps, keeps};
-        autogd_share(tensors, count, 1, 1, move_rows, &c);
+        autogd_share(tensors, count, autogd_slices(omp_get_num_threads(), thread, omp_get_num_threads()), 1, 1, move_rows, &c);
         for (int64_t first = 0; first < turned; first += desks) {
             const int64_t here = turned - first < desks ? turned - first : desks;
 #pragma omp for schedule(static, 1)

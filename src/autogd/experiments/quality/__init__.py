@@ -1,1 +1,1 @@
-"""The benchmark of training quality: fixed workloads, tuned rivals, nothing to set for ours."""
+"""The benchmark of training quality: fixed workloads, tuned rivals, and AGD with nothing to set."""

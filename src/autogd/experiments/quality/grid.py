@@ -1,4 +1,4 @@
-"""Tuned rivals and untuned ones: which cells there are, and the search for the best learning rate.
+"""The cells of tuned and untuned rivals, and the search for the best learning rate.
 
 The suite's grids are half decades, with a constant and with a cosine schedule; a long workload names its own rates.
 """
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 SEEDS = (0, 1, 2)
-LONG_SEEDS = (0,)  # unless more are asked for
+LONG_SEEDS = (0,)  # by default
 OURS = ("agd-stochastic", "agd-averaged", "agd")
-"""What is judged: our rule for minibatches, the cheap one, and the paper's algorithm. Nothing to set."""
-# learning rates 10^(k/2): where a search starts; it goes on until the best is not at an edge
+"""Our optimisers, with nothing to set."""
+# a search starts with these rates, 10^(k/2), and widens until the best is not at an edge
 TUNED = {"adam": range(-8, -3), "sgd": range(-5, 0), "muon": range(-7, -2)}
-"""Rivals that get the best of a grid, for each schedule."""
+"""Rivals that are tuned over a grid, for each schedule."""
 UNTUNED = (
     "schedulefree-adamw",
     "schedulefree-radam",
@@ -45,8 +45,8 @@ UNTUNED = (
     "psgd",
     "scion",
 )
-"""Rivals that come with a learning rate of their own: they run at their defaults."""
-WIDEST = range(-12, 4)  # no learning rate beyond is tried
+"""Rivals that run at their defaults."""
+WIDEST = range(-12, 4)  # the limits of a search
 
 Run = Callable[[Cell], Outcome]
 
@@ -61,7 +61,7 @@ def rate(k: int) -> float:
 
 
 def search(workload: str, optimiser: str, schedule: Schedule, run: Run) -> Iterator[Outcome]:
-    """The grid with one seed, widened while its best is at an edge.
+    """Search the grid with one seed; widen it while the best rate is at an edge.
 
     >>> def fake(cell):
     ...     return Outcome(cell, 1, [abs(cell.lr - 1e-2)], [0.0], [0.0], [0.0], 0.0)
@@ -79,7 +79,7 @@ def search(workload: str, optimiser: str, schedule: Schedule, run: Run) -> Itera
 
 
 def best(outcomes: Iterable[Outcome]) -> Outcome:
-    """The lowest last loss.
+    """The outcome with the lowest final loss.
 
     >>> slow, fast = (Outcome(Cell("gpt", "adam", lr), 1, [lr], [0.0], [0.0], [0.0], 0.0) for lr in (0.2, 0.1))
     >>> best([slow, fast]).cell.lr
@@ -126,9 +126,9 @@ def searched(workload: str, optimiser: str, run: Run) -> Iterator[Outcome]:
 
 
 def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outcome]:
-    """Everything that one optimiser runs on one workload: its grid, where it is tuned, then every seed.
+    """All runs of one optimiser on one workload: its grid, if it is tuned, then every seed.
 
-    A rival that is tuned elsewhere, but has no rates on a long workload, does not run there.
+    A tuned rival without rates on a long workload does not run there.
 
     >>> def fake(cell):
     ...     return Outcome(cell, 1, [abs(cell.lr - 1e-3)], [0.0], [0.0], [0.0], 0.0)

@@ -1,7 +1,7 @@
-"""Long workloads, for `--long`: their data do not run out, so that the better optimiser ends lower.
+"""Long workloads, for `--long`: overfitting cannot hide a better optimiser, since the data do not run out.
 
-Images are varied anew in every pass, and texts are longer than what is read of them. Rivals are searched over learning
-rates at the very budget that they are judged at.
+Images are augmented in every pass, and texts are longer than the budget. Rivals search their learning rates at the
+full budget.
 """
 
 from collections import ChainMap
@@ -20,7 +20,7 @@ from autogd.models.resnet import ResNet
 
 __all__ = ["EVERY", "LONG"]
 
-PASS = 390  # batches of 128 in a pass over 50,000 images
+PASS = 390  # batches of 128 in 50,000 images
 TEXT = Recipe(floor=0.1, clip=1.0, betas=(0.9, 0.99))
 IMAGES = Recipe()
 
@@ -32,7 +32,7 @@ SOURCES |= {
 
 
 def _resnet() -> nn.Module:
-    """A block a stage; the stem halves the image, and kernels are channels-last: a run takes minutes, not hours."""
+    """One block per stage; the stem halves the image and kernels are channels_last, so that a run takes minutes."""
     model = ResNet((1, 1, 1, 1), bottleneck=False, width=16, affine=True)
     model.stem = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False))
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it

@@ -14,16 +14,16 @@ from autogd.experiments.quality.sources import Batch, Source
 __all__ = ["BYTES", "library", "read_bytes", "read_characters", "read_cifar"]
 
 BYTES = 6_000_000
-"""How much of the library is read."""
+"""Bytes of the library that are read."""
 CONTEXT = 64
-WINDOWS = 1000  # of bytes that are held out
-# folders that are no library of their own: tests, tables of numbers, generated prose, programs
+WINDOWS = 1000  # of bytes, held out
+# folders to skip: tests, tables, generated text, programs
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
 LEFT_OUT |= {"idlelib", "lib2to3", "turtledemo", "ensurepip"}
 
 
 def read_cifar(data_dir: str | None) -> Source:
-    """All of CIFAR-10: crops and flips to train on, the whole test set to be judged on."""
+    """All of CIFAR-10: training with crops and flips, validation on the whole test set."""
     task = load("cifar10", data_dir, download=False)
     assert task.augment
     augment = task.augment
@@ -41,7 +41,7 @@ def read_cifar(data_dir: str | None) -> Source:
 
 
 def read_characters(data_dir: str | None) -> Source:
-    """Tiny Shakespeare by characters, windows at any place; six batches of 200 from the last tenth are held out."""
+    """Tiny Shakespeare as characters, in windows at any offset; six batches of 200 from the last tenth are held out."""
     text = (data_folder(data_dir) / "tinyshakespeare.txt").read_text()
     code = {character: i for i, character in enumerate(sorted(set(text)))}
     codes = torch.tensor([code[character] for character in text])
@@ -54,14 +54,14 @@ def read_characters(data_dir: str | None) -> Source:
 
 
 def read_bytes(data_dir: str | None) -> Source:
-    """The sources of Python's own library by bytes, cut into windows; the last twentieth is held out."""
+    """The sources of Python's standard library as bytes, cut into windows; the last twentieth is held out."""
     return _cut(library(Path(sysconfig.get_paths()["stdlib"]), BYTES))
 
 
 def library(folder: Path, size: int) -> bytes:
-    """The Python files of a folder in the order of their names, one after another, as far as a size.
+    """The Python files of a folder, concatenated in the order of their names, up to a size.
 
-    Tests, tables of codes, generated files and programs are left out.
+    Without tests, tables of codes, generated files and programs.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ __all__ = ["LSTM", "PlainCNN", "TiedBlock", "TiedGPT", "ViT", "autoencoder", "ml
 
 
 def mlp(*sizes: int) -> nn.Sequential:
-    """Linear layers with biases and relu between them, as people write them.
+    """Linear layers with biases and relu between them.
 
     >>> mlp(4, 8, 1)(torch.randn(2, 4)).shape
     torch.Size([2, 1])
@@ -23,7 +23,7 @@ def mlp(*sizes: int) -> nn.Sequential:
 
 
 def autoencoder(d_in: int, width: int, code: int) -> nn.Sequential:
-    """Down to a code and back.
+    """An autoencoder of linear layers.
 
     >>> autoencoder(16, 8, 2)(torch.randn(3, 16)).shape
     torch.Size([3, 16])
@@ -46,14 +46,14 @@ class PlainCNN(nn.Module):
         self.head = nn.Linear(4 * width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map a batch of images to one number a class."""
+        """Map a batch of images to one logit per class."""
         for layer in self.layers:
             x = layer(x).relu()
         return self.head(x.mean((2, 3)))
 
 
 class ViT(nn.Module):
-    """A small vision transformer of torch's own encoder layers, which pack query, key and value in one tensor.
+    """A small vision transformer of torch's encoder layers, which pack query, key and value in one tensor.
 
     >>> ViT(side=28, patch=7, depth=1, width=16)(torch.randn(2, 1, 28, 28)).shape
     torch.Size([2, 10])
@@ -71,13 +71,13 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map a batch of images to one number a class."""
+        """Map a batch of images to one logit per class."""
         tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions.weight
         return self.head(self.norm(self.blocks(tokens)).mean(1))
 
 
 class LSTM(nn.Module):
-    """Characters in, the logits of the next ones out.
+    """From characters to the logits of the next ones.
 
     >>> LSTM(vocabulary=9, width=8)(torch.zeros(2, 5, dtype=torch.long)).shape
     torch.Size([2, 5, 9])
@@ -95,7 +95,7 @@ class LSTM(nn.Module):
 
 
 class TiedBlock(nn.Module):
-    """Attention, with query, key and value in one matrix, and a two-layer network, each added to its input.
+    """Attention (query, key and value in one matrix) and a two-layer network, each added to its input.
 
     >>> TiedBlock(width=8, heads=2)(torch.randn(1, 5, 8)).shape
     torch.Size([1, 5, 8])
@@ -109,7 +109,7 @@ class TiedBlock(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what attention and the two layers make of the input."""
+        """Add the outputs of attention and of the two layers to the input."""
         parts = self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = parts.unbind()
         mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -118,7 +118,7 @@ class TiedBlock(nn.Module):
 
 
 class TiedGPT(nn.Module):
-    """A small GPT as a public recipe has it: no biases, the table tied to the readout, weights of deviation 0.02.
+    """A small GPT of a public recipe: no biases, embedding tied to the head, weights of deviation 0.02.
 
     >>> TiedGPT(vocabulary=9, width=8, layers=1, heads=2)(torch.zeros(2, 5, dtype=torch.long)).shape
     torch.Size([2, 5, 9])
@@ -135,7 +135,7 @@ class TiedGPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
         for block in self.blocks:
             assert isinstance(block, TiedBlock)
-            for layer in (block.out, block.down):  # what is added to the stream
+            for layer in (block.out, block.down):  # projections onto the residual stream
                 nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * layers))
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:

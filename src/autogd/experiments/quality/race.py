@@ -23,9 +23,9 @@ from autogd.training import seeds
 
 __all__ = ["POINTS", "Cell", "Outcome", "race"]
 
-POINTS = 10  # how often a run is judged
-PIECE = 200  # samples that are judged at a time: larger tensors are slower
-BEFORE = 300  # steps on the data that come first, where there are such
+POINTS = 10  # validations per run
+PIECE = 200  # samples per validation batch: larger tensors are slower
+BEFORE = 300  # steps of pre-training, if the workload has it
 Schedule = Literal["constant", "cosine"]
 
 
@@ -42,15 +42,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: the validation loss and accuracy, and the training loss, at equally spaced points.
+    """The result of a run: validation loss, accuracy and training loss, at equally spaced points.
 
     Args:
-        loss: infinite from where the run was lost.
-        accuracy: nan where there are no classes.
+        loss: infinite from the point where the run diverged.
+        accuracy: nan if there are no classes.
         train: means over the steps since the last point.
         rate: the optimiser's learning rate there.
-        seconds: of the processor, for all training steps; judging is left out.
-        data: a hash of the data, where no archive fixes them.
+        seconds: processor time of all training steps, without validation.
+        data: a hash of the data, if they depend on the machine.
     """
 
     cell: Cell
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], None] | None = None) -> Outcome:
-    """Train and judge; a run whose loss is not finite ends there.
+    """Train and validate; a run ends if its loss is not finite.
 
     >>> outcome = race(Cell("diabetes", "adam", lr=1e-3))
     >>> bool(outcome.loss[-1] < outcome.loss[0])
@@ -148,7 +148,7 @@ def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
 
 
 def _samples(source: Source, workload: Workload, draws: torch.Generator) -> Iterator[Tensor]:
-    """Which samples each batch has; a pass leaves out what does not fill a batch."""
+    """The samples of each batch; a pass drops the last, incomplete batch."""
     while True:
         if workload.passes:
             order = torch.randperm(source.samples, generator=draws)
@@ -179,7 +179,7 @@ def _judge(model: nn.Module, workload: Workload, held_out: Batch) -> tuple[float
 
 
 def _renew_statistics(model: nn.Module, source: Source, workload: Workload, seed: int) -> None:
-    """Averaged weights need batch-norm statistics of their own."""
+    """Averaged weights need their own batch-norm statistics."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         draws = torch.Generator().manual_seed(seed)
         indices = [torch.randint(source.samples, (workload.batch,), generator=draws) for _ in range(10)]

@@ -1,4 +1,4 @@
-"""How a tuned rival is run on a long workload: warm-up, cosine, clipping and decay, as people run it."""
+"""The recipe of a tuned rival on a long workload: warm-up, cosine, clipping and weight decay."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from autogd import baselines
 __all__ = ["RIVALS", "Recipe"]
 
 RIVALS = ("adamw", "sgd", "muon", "muon-original")
-"""Whom a recipe is for. All others are run without one."""
-SGD_DECAY = 5e-4  # SGD's decay is not divided by a rate of its own, so that the usual number is smaller
+"""The optimisers with a recipe; all others run without."""
+SGD_DECAY = 5e-4  # SGD's decay is multiplied by a larger rate, so the usual number is smaller
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is set beside the learning rate.
+    """The settings besides the learning rate.
 
     Args:
-        floor: the share of the learning rate that cosine ends at.
+        floor: the final fraction of the learning rate in the cosine schedule.
         clip: the largest norm of a gradient; None for no clipping.
         betas: of AdamW.
         decay: of matrices, kernels and tables in AdamW, of matrices in Muon. Gains and biases have none.
@@ -38,7 +38,7 @@ class Recipe:
     warm: int = 100
 
     def share(self, step: int, steps: int) -> float:
-        """The share of the learning rate that a step has, counted from zero."""
+        """The factor of the learning rate at a step, counted from zero."""
         if step < self.warm:
             return (step + 1) / (self.warm + 1)
         turn = math.cos(math.pi * (step - self.warm) / (steps - self.warm))
@@ -53,7 +53,7 @@ class Recipe:
         """
         if name not in ("adamw", "sgd"):
             optimiser = baselines.build(name, model, lr)
-            for group in optimiser.param_groups:  # Muon's, then AdamW's for the rest
+            for group in optimiser.param_groups:  # Muon's group, then AdamW's for the rest
                 group["weight_decay"] = 0.0 if "betas" in group else self.decay
                 if "betas" in group:
                     group["betas"] = self.betas

@@ -14,13 +14,13 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """A run by its record, or else a race, on one torch thread, that leaves one.
+    """Looks a run up in the records; if it is missing, runs it on one torch thread and records it.
 
     Args:
-        records: where outcomes are looked up and added.
+        records: of the outcomes.
         data_dir: the folder that holds the data sets.
-        watch: told of the cell, the step and all steps, while a race runs.
-        done: told of every new outcome.
+        watch: called with the cell, the step and the number of steps, during a run.
+        done: called with every new outcome.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -44,13 +44,13 @@ class Recorder:
     def __call__(self, cell: Cell) -> Outcome:
         """The outcome of a cell."""
         found = self.records.find(cell)
-        if found and found.steps == EVERY[cell.workload].steps:  # an old budget does not count
+        if found and found.steps == EVERY[cell.workload].steps:  # a record with another budget does not count
             return found
         self._check_data(cell)
         if self.watch:
             self.watch(cell, 0, EVERY[cell.workload].steps)
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # processor seconds then are those of the work, not of threads that wait
+        torch.set_num_threads(1)  # so that processor seconds measure work, not waiting threads
         try:
             outcome = race(cell, self.data_dir, self._step(cell))
         finally:

@@ -1,4 +1,4 @@
-"""Outcomes as files, a line for each run: a folder with one for each workload, or one for all of them."""
+"""Outcomes as lines of JSON, one per run: in one file, or in a folder with one file per workload."""
 
 import json
 import math
@@ -7,22 +7,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from autogd.experiments.packed import locked
 from autogd.experiments.quality.race import Cell, Outcome
+from autogd.experiments.repository import RECORDS
+from autogd.training.records import write_whole
 
 __all__ = ["COMMITTED", "COMMITTED_LONG", "Records"]
 
-COMMITTED = Path(__file__).parent / "records"
-"""The runs that come with the package."""
-COMMITTED_LONG = Path(__file__).parents[4] / "records" / "quality-long.jsonl"
-"""The long runs, which come with the repository and not with the package."""
+COMMITTED = RECORDS / "quality.jsonl"
+"""The published runs."""
+COMMITTED_LONG = RECORDS / "quality-long.jsonl"
+"""The published long runs."""
 
 
 class Records:
-    """What has been run.
+    """The outcomes of runs.
 
     Args:
         folder: where outcomes are read from and added to; a name that ends in .jsonl is one file for all workloads.
-        below: records that count where the folder has no outcome of a cell; they are never written to.
+        below: records that count if the folder has no outcome of a cell; they are never written to.
 
     >>> import tempfile
     >>> cell = Cell("diabetes", "adam", lr=1e-3)
@@ -37,7 +40,7 @@ class Records:
         self.below = below
 
     def of(self, workload: str) -> Iterator[Outcome]:
-        """All outcomes of a workload, one a cell: those below first, then in the order of their recording."""
+        """All outcomes of a workload, one per cell: those below first, then in the order of recording."""
         own = list(self._own(workload))
         if self.below:
             here = {outcome.cell for outcome in own}
@@ -49,13 +52,12 @@ class Records:
         return next((outcome for outcome in reversed(list(self.of(cell.workload))) if outcome.cell == cell), None)
 
     def add(self, outcome: Outcome) -> None:
-        """Record an outcome; one of the same cell gives way."""
+        """Record an outcome; it replaces one of the same cell."""
         path = self._path(outcome.cell.workload)
-        kept = [other for other in _lines(path) if other.cell != outcome.cell]
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
-        fresh.replace(path)  # a run that is stopped here leaves the old file whole
+        with locked(path.parent):
+            kept = [other for other in _lines(path) if other.cell != outcome.cell]
+            write_whole(path, "".join(json.dumps(_plain(each)) + "\n" for each in [*kept, outcome]))
 
     def _own(self, workload: str) -> Iterator[Outcome]:
         return (outcome for outcome in _lines(self._path(workload)) if outcome.cell.workload == workload)
@@ -81,7 +83,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 def _read(fields: dict[str, Any]) -> Outcome:
     cell = Cell(**{name: fields.pop(name) for name in ("workload", "optimiser", "lr", "schedule", "seed")})
-    fields.pop("stretch", None)  # older records have it: always 1
+    fields.pop("stretch", None)  # in older records: always 1
     for name, missing in (("loss", math.inf), ("train", math.inf), ("accuracy", math.nan), ("rate", math.nan)):
         fields[name] = [missing if value is None else value for value in fields[name]]
     return Outcome(cell, **fields)

@@ -1,4 +1,4 @@
-"""The benchmark's data: what a workload draws its batches from, and what it is judged on."""
+"""The benchmark's data: training batches and validation sets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ HELD_OUT = 1000  # validation samples, from the test set
 
 @dataclass(frozen=True)
 class Source:
-    """Samples to train on, by their indices, and a validation set.
+    """Training samples by index, and a validation set.
 
     Args:
         batch: the samples at some indices.
-        samples: how many there are.
+        samples: the number of training samples.
         held_out: the validation set.
-        vary: the same as `batch`, with random changes; None where there are none.
-        digest: a hash of data that no archive fixes; empty otherwise.
+        vary: the same as `batch`, with augmentation; None for none.
+        digest: a hash of the data, if they depend on the machine; else empty.
     """
 
     batch: Callable[[Tensor], Batch]
@@ -37,7 +37,7 @@ class Source:
     digest: str = ""
 
     def drawn(self, indices: Tensor, draws: torch.Generator) -> Batch:
-        """A batch to train on."""
+        """A training batch."""
         return self.vary(indices, draws) if self.vary else self.batch(indices)
 
 
@@ -70,7 +70,7 @@ def _fashion(data_dir: str | None) -> Source:
 
 
 def _pictures(data_dir: str | None) -> Source:
-    """Fashion-MNIST, every picture its own target."""
+    """Fashion-MNIST, with every image as its own target."""
     whole = _fashion(data_dir)
 
     def itself(inputs: Tensor) -> Batch:
@@ -125,7 +125,7 @@ def _diabetes(data_dir: str | None) -> Source:
 
 
 def _cells(data_dir: str | None) -> Source:
-    """Of every cell nucleus thirty measurements; the ten worst are to be told from the others."""
+    """Thirty measurements of each cell nucleus; predict the ten worst from the others."""
     from sklearn.datasets import load_breast_cancer
 
     values = torch.tensor(load_breast_cancer().data)

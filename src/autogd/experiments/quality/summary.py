@@ -1,4 +1,4 @@
-"""What the records say: where every optimiser stands on every workload, beside tuned Adam, or AdamW on long ones."""
+"""Summarise the records: every optimiser on every workload, compared with tuned Adam (AdamW on long workloads)."""
 
 import math
 import statistics
@@ -29,10 +29,10 @@ __all__ = [
 OPTIMISERS = (*OURS, *TUNED, *UNTUNED)
 """In the order of the table."""
 LONG_OPTIMISERS = (*OURS, *RIVALS, *UNTUNED)
-"""The same, on long workloads."""
+"""The same for long workloads."""
 REFERENCES = ("adam", "adamw")
 EVERYONE = tuple(dict.fromkeys((*OURS, *REFERENCES, *TUNED, *RIVALS, *UNTUNED)))
-"""Both together, in the order of the table."""
+"""All of them, in the order of the table."""
 Verdict = Literal["below", "within spread", "above"]
 
 
@@ -41,20 +41,20 @@ class Standing:
     """One optimiser on one workload.
 
     Args:
-        lr: that won the grid; None where none was searched.
-        schedule: that won with it.
-        rates: learning rates tried, for the schedule with the fewest.
-        at_edge: whether a rate beside the winner, smaller or larger, was never tried.
-        seeds: how many are recorded.
-        lost: how many of them ended with a loss that is not finite.
-        loss: the last validation loss, mean over the seeds; infinite where one was lost.
-        spread: its standard deviation over the seeds; None where there are fewer than two, or one was lost.
-        accuracy: mean over the seeds; None where there are no classes.
-        seconds: of the processor, for all training steps, mean over the seeds.
-        ratio: of the loss to tuned Adam's; None where that is not recorded.
-        steps_share: steps to tuned Adam's last mean loss, as a share of the budget; None where it was not reached.
-        time_share: processor time to the same, as a share of tuned Adam's whole time.
-        verdict: against tuned Adam; None for itself, and where that is not recorded.
+        lr: the best of the grid; None if none was searched.
+        schedule: of the best run.
+        rates: number of learning rates tried, for the schedule with the fewest.
+        at_edge: whether a neighbour of the best rate was not tried.
+        seeds: number of recorded seeds.
+        lost: number of seeds whose final loss is not finite.
+        loss: the final validation loss, mean over the seeds; infinite if one was lost.
+        spread: its standard deviation over the seeds; None if there are fewer than two, or one was lost.
+        accuracy: mean over the seeds; None if there are no classes.
+        seconds: processor time of all training steps, mean over the seeds.
+        ratio: of the loss to tuned Adam's; None if that is not recorded.
+        steps_share: steps to tuned Adam's final mean loss, as a fraction of the budget; None if it was not reached.
+        time_share: processor time to the same loss, as a fraction of tuned Adam's total time.
+        verdict: against tuned Adam; None for Adam itself, or if Adam is not recorded.
     """
 
     workload: str
@@ -83,7 +83,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Tally:
-    """Over all workloads that both have run: how often the one is below the other."""
+    """How often one optimiser is below another, over the workloads that both have run."""
 
     optimiser: str
     rival: str
@@ -93,7 +93,7 @@ class Tally:
 
 
 def fewest(workload: str) -> int:
-    """Learning rates that a finished grid has tried, for each schedule.
+    """The number of rates of a finished grid, for each schedule.
 
     >>> fewest("gpt"), fewest("char-gpt")
     (5, 3)
@@ -102,7 +102,7 @@ def fewest(workload: str) -> int:
 
 
 def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
-    """Where the optimisers stand on the one workload that the outcomes are of.
+    """The standings of all optimisers on one workload, from its outcomes.
 
     >>> def run(optimiser, lr, losses):
     ...     return Outcome(Cell("gpt", optimiser, lr), 100, losses, [math.nan] * 2, losses, [0.1] * 2, 5.0)
@@ -131,10 +131,10 @@ def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
 
 
 def share_to_reach(curve: Sequence[float], target: float) -> float | None:
-    """How much of a run, judged at equally spaced points, goes by before it first is at a value; None if it never is.
+    """The fraction of a run after which its curve first reaches a value; None if it never does.
 
-    Between two points the curve is a straight line. A run that is there at its first point was there at some earlier
-    step: that point is the answer then.
+    The curve has equally spaced points, with linear interpolation between them. If the first point is below the value
+    already, that point is the answer.
 
     >>> share_to_reach([4.0, 2.0, 1.0, 0.5], 1.5)
     0.625
@@ -150,7 +150,7 @@ def share_to_reach(curve: Sequence[float], target: float) -> float | None:
 
 
 def compare(one: Standing, other: Standing) -> Verdict:
-    """Whether one's loss is below or above the other's by more than the larger of their spreads.
+    """Whether one loss is below or above another by more than the larger of their spreads.
 
     >>> def made(loss, spread):
     ...     return Standing("gpt", "dog", None, None, 0, False, 3, 0, loss, spread, None, 1.0)
@@ -166,7 +166,7 @@ def compare(one: Standing, other: Standing) -> Verdict:
 
 
 def tally(every: Iterable[Standing], optimiser: str = OURS[0]) -> list[Tally]:
-    """One optimiser against each of the others, over the workloads.
+    """Compare one optimiser with each of the others, over the workloads.
 
     >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
     ...             for name, loss in (("agd-stochastic", 1.0), ("dog", 2.0)))
@@ -214,7 +214,7 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
 
 
 def _beside(standing: Standing, adam: Standing, runs: list[Outcome]) -> Standing:
-    # the mean of the curves, so that Adam itself is at its mean loss at its end, whatever its seeds do
+    # use the mean of the curves, so that Adam reaches its own mean loss exactly at its end
     curve = [statistics.fmean(losses) for losses in zip(*(outcome.loss for outcome in runs), strict=True)]
     steps = share_to_reach(curve, adam.loss) if math.isfinite(adam.loss) else None
     return replace(

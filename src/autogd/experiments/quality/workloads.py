@@ -1,7 +1,7 @@
-"""The workloads: each fixed in data, model, loss, batch size and step budget.
+"""The workloads: each fixes data, model, loss, batch size and number of steps.
 
-Small sets get budgets that end before tuned Adam begins to overfit: what is judged is the optimiser, not where to stop.
-To add one, add a line to `WORKLOADS`.
+On small sets the budget ends before tuned Adam overfits, since the benchmark compares optimisers, not early stopping.
+To add a workload, add a line to `WORKLOADS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,21 +21,21 @@ __all__ = ["WORKLOADS", "Workload", "entropy"]
 
 @dataclass(frozen=True)
 class Workload:
-    """Something to train.
+    """A training task.
 
     Args:
-        content: what it is, in a line.
+        content: a description in one line.
         data: a name in `SOURCES`.
-        model: makes the network, from torch's own initialisation.
+        model: builds the network, with torch's initialisation.
         loss: of the network's output and the labels.
         batch: samples in a batch.
         steps: the budget.
-        before: data that the network is trained on first, by Adam, before its head is drawn anew.
-        passes: whether samples are drawn without replacement, one pass over them after another.
-        own_start: whether every optimiser starts from the weights that the network makes, and the seed alone, without
-            the workload's name, starts the random numbers: what a public recipe does.
-        recipe: how tuned rivals are run; None for a learning rate and a schedule alone.
-        rates: the learning rates that tuned rivals are searched over, with cosine; None for the usual grids.
+        before: data for pre-training with Adam; the head is initialised again afterwards.
+        passes: whether samples are drawn without replacement, pass by pass.
+        own_start: whether every optimiser starts from the network's own initialisation, with random numbers that depend
+            on the seed only, as in a public recipe.
+        recipe: of tuned rivals; None for only a learning rate and a schedule.
+        rates: the learning rates of tuned rivals, with cosine; None for the usual grids.
 
     >>> WORKLOADS["fcn-8"].batch
     128
@@ -59,7 +59,7 @@ def _square(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy, of one label a sample or of many.
+    """Cross-entropy, with one label per sample or one per position.
 
     >>> import torch
     >>> entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)).item()

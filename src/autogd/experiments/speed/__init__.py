@@ -1,1 +1,1 @@
-"""What a step costs: time beside fused Adam and beside the memory's traffic, bytes, growth, share of training."""
+"""The cost of a step: time relative to fused Adam and to memory bandwidth, memory, growth, share of training."""

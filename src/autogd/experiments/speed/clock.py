@@ -1,4 +1,4 @@
-"""The best of several times, with all that is compared taking turns in one process."""
+"""The best of several timings; all candidates take turns in one process."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,9 +9,9 @@ __all__ = ["best_times", "seconds"]
 
 
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """How long one call takes; on a CUDA device by its own clock, from an idle start to the last kernel's end.
+    """The time of one call; on a CUDA device with its events, from an idle start to the end of the last kernel.
 
-    On one thread the processor's own time counts, which other programs do not lengthen; on more, the clock on the wall.
+    With one thread it is processor time, which other programs do not lengthen; with more threads it is wall time.
 
     >>> seconds(lambda: None, torch.device("cpu")) < 1
     True
@@ -33,7 +33,7 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
 def best_times(
     calls: Mapping[str, Callable[[], object]], rounds: int, device: torch.device, tick: Callable[[], object] = int
 ) -> dict[str, float]:
-    """The shortest time of each call; in every round each has its turn, so that what else the machine does hits all.
+    """The shortest time of each call; calls take turns in every round, so that other load affects all of them.
 
     Args:
         tick: called after every round.
@@ -43,7 +43,7 @@ def best_times(
     """
     best = dict.fromkeys(calls, float("inf"))
     for call in calls.values():
-        call()  # the first call makes state and fills caches
+        call()  # warm-up: creates state and fills caches
     for _ in range(rounds):
         for name, call in calls.items():
             best[name] = min(best[name], seconds(call, device))

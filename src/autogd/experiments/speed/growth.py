@@ -18,14 +18,14 @@ TENSORS = tuple(10**power for power in range(5))  # of 10 × 10
 
 @dataclass(frozen=True)
 class Point:
-    """One optimiser on so many weights in so many tensors; `along` says which of the two grows."""
+    """One optimiser on a number of weights in a number of tensors; `along` says which one grows."""
 
     along: str
     optimiser: str
     weights: int
     tensors: int
     seconds: float
-    peak: int  # bytes that a step holds while it runs
+    peak: int  # peak bytes during a step
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def fit(points: Sequence[Point], along: str, optimiser: str) -> Line:
     chosen = [p for p in points if p.along == along and p.optimiser == optimiser]
     counts = torch.tensor([getattr(p, along) for p in chosen], dtype=torch.float64)
     times = torch.tensor([p.seconds for p in chosen], dtype=torch.float64)
-    # each row over its time: a microsecond matters where a step takes few
+    # relative errors: a microsecond matters only for short steps
     rows = torch.stack([torch.ones_like(counts), counts], dim=1) / times.unsqueeze(1)
     start, each = torch.linalg.lstsq(rows, torch.ones_like(times)).solution.tolist()
     return Line(along, optimiser, start, each)

@@ -1,4 +1,4 @@
-"""How many bytes an optimiser keeps, and how many more a step takes while it runs."""
+"""Bytes of an optimiser's state, and peak bytes during a step."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ __all__ = ["peak_bytes", "steady_bytes"]
 
 
 def steady_bytes(state: Any) -> int:
-    """The bytes of all tensors in a state dict, however deep.
+    """The bytes of all tensors in a state dict, at any depth.
 
     >>> steady_bytes({"a": [torch.zeros(2)], "b": 3})
     8
@@ -33,7 +33,7 @@ def _tensors(state: Any) -> Iterator[Tensor]:
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The most bytes that a call holds at once beyond what was there before it, as torch's allocator sees them.
+    """The peak bytes that a call allocates, according to torch's allocator.
 
     >>> peak_bytes(lambda: torch.zeros(1000) + 1, torch.device("cpu")) // 1000
     8
@@ -57,7 +57,7 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch's profiler writes to standard error from below Python."""
+    """Suppress what torch's profiler writes to standard error from C++."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:

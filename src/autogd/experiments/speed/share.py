@@ -1,4 +1,4 @@
-"""An optimiser's step beside the forward and backward pass that it follows, on three networks."""
+"""An optimiser's step relative to the forward and backward pass, on three networks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from autogd.models import FCN, GPT, ResNet18
 
 __all__ = ["NETWORKS", "Share", "shares"]
 
-# a network, and one input for a batch of the given size; without a size, that of the target
+# a network, and an input for a batch size; without a size, the target's
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor], int]] = {
     "gpt": (lambda: GPT(65, 64, depth=4, width=256), lambda n: torch.randint(65, (n, 64)), 32),
     "resnet18": (lambda: ResNet18(10), lambda n: torch.randn(n, 3, 32, 32), 128),
@@ -22,7 +22,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor], int]
 
 @dataclass(frozen=True)
 class Share:
-    """One optimiser on one network: seconds of forward and backward, of a step, and their ratio."""
+    """One optimiser on one network: seconds of forward and backward, seconds of a step, and their ratio."""
 
     network: str
     batch: int
@@ -40,7 +40,7 @@ def shares(
     batch: int | None = None,
     tick: Callable[[], object] = int,
 ) -> Iterator[Share]:
-    """Measure, network by network, all taking turns.
+    """Measure each network; all optimisers take turns.
 
     >>> [row.network for row in shares(["fcn"], ["agd"], 1, torch.device("cpu"), batch=2)]
     ['fcn']

@@ -1,4 +1,4 @@
-"""What one step costs, for every optimiser on every set of parameters."""
+"""The cost of one step, for every optimiser on every set of parameters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from autogd.optim import AGD, StochasticAGD
 __all__ = ["CONTENDERS", "REFERENCE", "Cost", "costs", "stepping", "with_gradients"]
 
 REFERENCE = "adam-fused"
-PASSES = 4  # AGD reads the gradients for the norms; then reads them and the weights, and writes the weights
+PASSES = 4  # AGD reads the gradients for the norms, then reads gradients and weights, and writes the weights
 ADD = 3  # passes of w ← w + c·g
 
-# the rivals as the baselines build them, and what only a question of speed asks for
+# the rivals of `baselines`, and some variants for speed only
 CONTENDERS: dict[str, Callable[[nn.Module], Any]] = {
     "agd": AGD,
     "agd-readable": lambda model: AGD(model, foreach=False),
@@ -38,10 +38,10 @@ class Cost:
 
     Args:
         seconds: the best time of a step.
-        of_adam: that over fused Adam's.
-        of_limit: that over the time in which the memory could do what plain AGD asks of it.
-        steady: bytes of state, over the weights' count.
-        peak: bytes that a step holds while it runs, over the weights' count.
+        of_adam: relative to fused Adam.
+        of_limit: relative to the time that plain AGD needs at full memory bandwidth.
+        steady: bytes of state per weight.
+        peak: peak bytes during a step, per weight.
     """
 
     set: str
@@ -68,7 +68,7 @@ def with_gradients(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def stepping(optimiser: Any) -> Callable[[], object]:
-    """A call that takes one step on the gradients that are there.
+    """A function that takes one step on the present gradients.
 
     >>> stepping(AGD(with_gradients(nn.Linear(2, 2), torch.device("cpu"))))()
     tensor(0.)
@@ -83,7 +83,7 @@ def costs(
     device: torch.device,
     tick: Callable[[], object] = int,
 ) -> Iterator[Cost]:
-    """Measure, set by set; fused Adam and the memory's traffic always take part.
+    """Measure each set; fused Adam and the memory bandwidth are always included.
 
     >>> [row.optimiser for row in costs(["mlp"], ["agd"], 1, torch.device("cpu"))]
     ['agd', 'adam-fused']

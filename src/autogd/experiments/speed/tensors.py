@@ -10,7 +10,7 @@ __all__ = ["SETS", "matrices"]
 
 
 def matrices(count: int, rows: int, columns: int) -> nn.Module:
-    """So many linear layers of one size, without biases.
+    """Linear layers of one size, without biases.
 
     >>> sum(p.numel() for p in matrices(3, 2, 5).parameters())
     30
@@ -19,7 +19,7 @@ def matrices(count: int, rows: int, columns: int) -> nn.Module:
 
 
 def _gpt2(width: int = 768, depth: int = 12, context: int = 1024, vocabulary: int = 12_288) -> nn.Module:
-    # GPT-2 small as it is, but for a smaller vocabulary
+    # GPT-2 small with a smaller vocabulary
     layers: list[nn.Module] = [nn.Embedding(vocabulary, width), nn.Embedding(context, width)]
     for _ in range(depth):
         layers += [

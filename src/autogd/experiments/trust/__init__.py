@@ -1,1 +1,1 @@
-"""The benchmark of trust: small problems on which an optimiser with nothing to set may get lost."""
+"""The benchmark of trust: small problems on which an optimiser with nothing to set may fail."""

@@ -12,7 +12,7 @@ __all__ = ["attempt"]
 
 
 def attempt(run: Run, data_dir: str | None = None) -> Outcome:
-    """Train and judge on one torch thread; a run whose loss is not finite is lost.
+    """Train and evaluate on one torch thread; a run is lost if its loss is not finite.
 
     >>> attempt(Run("mlp-16", "adam", lr=1e-3)).steps
     100

@@ -29,11 +29,11 @@ def rewards(contexts: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Draw contexts, let the policy act, and follow reward × ∇ log π, the running mean of rewards taken off.
+    """Draw contexts, sample actions, and follow (reward − running mean) × ∇ log π.
 
     Args:
         steps: the budget.
-        batch: actions in a step.
+        batch: actions per step.
         noise: standard deviation of a reward around its expectation.
 
     >>> Bandit(steps=2)(Setting("adam", lr=1e-3)).loss > 0.1
@@ -45,7 +45,7 @@ class Bandit:
     noise: float = 0.5
 
     def __call__(self, setting: Setting) -> Score:
-        """Train, and give the mean expected reward that is missing to the best action's."""
+        """Train, and return the mean regret: the best action's expected reward minus the policy's."""
         policy = started(lambda: mlp(CONTEXT, 32, 32, ACTIONS), setting, "bandit")
         optimiser = setting.build(policy)
         draws = seeds.generator(setting.seed, "trust", "bandit")

@@ -1,4 +1,4 @@
-"""What is run and what comes out; how a network starts and steps in every cell."""
+"""Runs and outcomes; how a network is initialised and takes steps in every cell."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a cell's function trains with."""
+    """The optimiser, rate and seed that a cell trains with."""
 
     optimiser: str
     lr: float | None = None
@@ -44,11 +44,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Score:
-    """What a run is judged by.
+    """The score of a run.
 
     Args:
-        loss: held out, lower is better; infinite if the run was lost.
-        logit: the largest of all held-out outputs, by its absolute value; None if outputs are no logits.
+        loss: on held-out samples, lower is better; infinite if the run was lost.
+        logit: the largest absolute held-out output; None if outputs are not logits.
     """
 
     loss: float
@@ -68,14 +68,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Cell:
-    """Something to get lost on.
+    """A small problem with one difficulty.
 
     Args:
         name: of the cell.
-        family: what kind of trouble it is.
-        content: what it is, in a line.
+        family: the kind of difficulty.
+        content: a description in one line.
         steps: the budget.
-        train: trains and judges; may raise FloatingPointError if the run is lost.
+        train: trains and evaluates; may raise FloatingPointError if the run is lost.
         twin: the name of the same cell without the disturbance.
     """
 
@@ -90,10 +90,10 @@ class Cell:
 def started(
     make: Callable[[], nn.Module], setting: Setting, place: str, start: Start | None = None, size: float = 1.0
 ) -> nn.Module:
-    """A network at its start; by default where `baselines` says that the optimiser's weights should start.
+    """An initialised network; by default with the initialisation that `baselines` gives the optimiser.
 
     Args:
-        place: names the draw: equal seeds and places give equal weights.
+        place: a name; equal seeds and places give equal weights.
         size: multiplies all parameters.
 
     >>> model = started(lambda: nn.Linear(4, 4, bias=False), Setting("adam"), "here", "dimensional", size=10.0)
@@ -111,7 +111,7 @@ def started(
 
 
 def descend(model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[], Tensor]) -> None:
-    """One step; a loss that is not finite ends the run.
+    """Take one step; raise if the loss is not finite.
 
     >>> model = nn.Linear(1, 1)
     >>> descend(model, torch.optim.SGD(model.parameters()), lambda: model(torch.ones(1, 1)).sum() * torch.inf)

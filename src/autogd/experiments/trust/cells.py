@@ -1,4 +1,4 @@
-"""The cells: each fixed in data, network, loss, batch size and step budget. To add one, add it to `CELLS`."""
+"""The cells: each fixes data, network, loss, batch size and number of steps. To add one, add it to `CELLS`."""
 
 from collections.abc import Callable, Iterator
 
@@ -120,11 +120,11 @@ CELLS: dict[str, Cell] = {
 """All cells, by name."""
 
 FAMILIES = tuple(dict.fromkeys(cell.family for cell in CELLS.values()))
-"""What kinds of trouble there are."""
+"""The kinds of difficulty."""
 
 
 def named(words: tuple[str, ...]) -> list[Cell]:
-    """The cells that are named, by themselves or by their family; all of them if none is.
+    """The cells with these names or families; all of them if none is named.
 
     >>> [cell.name for cell in named(("bandit", "spikes"))]
     ['spikes', 'spike', 'bandit']

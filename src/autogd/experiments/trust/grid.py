@@ -1,4 +1,4 @@
-"""Which runs there are: ours with nothing to set, Adam at three rates, five seeds of each."""
+"""The runs: ours with nothing to set, Adam at three rates, each with five seeds."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,14 +11,14 @@ SEEDS = (0, 1, 2, 3, 4)
 OURS = "agd-stochastic"
 """What is judged."""
 REFERENCE = "adam"
-"""What it is judged beside: the best of three rates."""
+"""The reference, at the best of three rates."""
 RATES = (3e-4, 1e-3, 3e-3)
 OPTIMISERS = (*quality.OURS, *quality.UNTUNED, REFERENCE)
-"""What can be run: whatever has nothing to set, and the reference."""
+"""The optimisers: those with nothing to set, and the reference."""
 
 
 def runs(cells: Iterable[str], optimisers: Iterable[str], seeds: Iterable[int] = SEEDS) -> Iterator[Run]:
-    """Every cell with every optimiser, the reference at three rates, with every seed.
+    """Every cell with every optimiser and every seed; the reference at three rates.
 
     >>> [run.lr for run in runs(["bandit"], ["agd-stochastic", "adam"], [0])]
     [None, 0.0003, 0.001, 0.003]

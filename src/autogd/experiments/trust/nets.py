@@ -1,4 +1,4 @@
-"""Networks of the benchmark that the benchmark of training quality does not have."""
+"""Networks that only this benchmark has."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ def flat_mlp(*sizes: int) -> nn.Sequential:
 
 
 def tanh_mlp(*sizes: int) -> nn.Sequential:
-    """An MLP that has second derivatives.
+    """An MLP with tanh, which has second derivatives.
 
     >>> tanh_mlp(1, 8, 1)(torch.randn(5, 1)).shape
     torch.Size([5, 1])
@@ -40,14 +40,14 @@ class NormCNN(nn.Module):
         self.head = nn.Linear(2 * width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map a batch of images to one number a class."""
+        """Map a batch of images to one logit per class."""
         x = self.first_norm(self.first(x)).relu()
         x = self.second_norm(self.second(x)).relu()
         return self.head(x.mean((2, 3)))
 
 
 class GRU(nn.Module):
-    """Characters in, the logits of the next ones out.
+    """From characters to the logits of the next ones.
 
     >>> GRU(vocabulary=9, width=8)(torch.zeros(2, 5, dtype=torch.long)).shape
     torch.Size([2, 5, 9])

@@ -1,4 +1,4 @@
-"""Physics-informed losses: a network is to satisfy a differential equation, and is compared with the exact solution."""
+"""Physics-informed losses: train a network on a differential equation, and compare it with the exact solution."""
 
 import math
 from collections.abc import Callable
@@ -62,8 +62,8 @@ class Equation:
         residual: the loss.
         exact: the solution.
         steps: the budget.
-        batch: points in a step.
-        floor: relative errors below it count as it.
+        batch: points per step.
+        floor: smaller relative errors count as this.
 
     >>> Equation(poisson, lambda x: (W * x).sin(), steps=2)(Setting("adam", lr=1e-3)).loss > 0.1
     True
@@ -76,7 +76,7 @@ class Equation:
     floor: float = 0.01
 
     def __call__(self, setting: Setting) -> Score:
-        """Train, and give the L2 distance to the solution, relative to its size."""
+        """Train, and return the relative L2 error."""
         model: nn.Module = started(lambda: tanh_mlp(1, 32, 32, 1), setting, "physics")
         optimiser = setting.build(model)
         draws = seeds.generator(setting.seed, "trust", "physics")

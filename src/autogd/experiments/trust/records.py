@@ -1,4 +1,4 @@
-"""Outcomes as one file, a line of JSON for each run."""
+"""Outcomes in one file, one line of JSON per run."""
 
 import json
 import math
@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from autogd.experiments.repository import RECORDS
 from autogd.experiments.trust.cell import Outcome, Run
 from autogd.experiments.trust.cells import CELLS
 from autogd.training.records import write_whole
@@ -14,16 +15,16 @@ from autogd.training.records import write_whole
 __all__ = ["COMMITTED", "FILE", "Records"]
 
 FILE = "trust.jsonl"
-COMMITTED = Path(__file__).parents[4] / "records"
-"""The folder of the checkout that has the published runs; an installed package has none."""
+COMMITTED = RECORDS
+"""The folder with the published runs."""
 
 
 class Records:
-    """What has been run, in a folder; a later line about a run replaces an earlier one.
+    """The outcomes of runs, in a folder; a later line about a run replaces an earlier one.
 
     Args:
         folder: where outcomes are read from and added to.
-        below: records that count where the folder has none of a run; they are never written to.
+        below: records that count if the folder has none of a run; they are never written to.
 
     >>> import tempfile
     >>> run = Run("bandit", "adam", lr=1e-3)
@@ -38,7 +39,7 @@ class Records:
         self.path = folder / FILE
 
     def every(self) -> dict[Run, Outcome]:
-        """The last outcome of every run that counts: of a cell there is, at its present budget, and not set aside."""
+        """The last outcome of every run that counts: its cell exists, has the same budget, and it was not set aside."""
         found = self.below.every() if self.below else {}
         for run, outcome in self._lines():
             found.pop(run, None)
@@ -59,7 +60,7 @@ class Records:
         self._append([_plain(outcome)])
 
     def set_aside(self, cells: Iterable[str], optimisers: Iterable[str], seeds: Iterable[int]) -> None:
-        """Outcomes so far of these no longer count, here and below.
+        """Set aside the outcomes of these so far, here and below.
 
         >>> import tempfile
         >>> run = Run("bandit", "adam", lr=1e-3)
@@ -75,10 +76,10 @@ class Records:
         self._append([{**asdict(run), "aside": True} for run in hit])
 
     def tidy(self) -> None:
-        """Write the file anew: a line for each run that counts, in the order of the cells."""
+        """Rewrite the file: one line for each run that counts, in the order of the cells."""
         lines = dict(self._lines())
         known = self.below.every() if self.below else {}
-        # a run that was set aside and not repeated must stay hidden, if there is something below to hide
+        # keep the mark of a run that was set aside and not repeated, if there is an outcome below
         kept = {run: outcome for run, outcome in lines.items() if outcome is not None or run in known}
         order = {name: i for i, name in enumerate(CELLS)}
         ordered = sorted(kept, key=lambda r: (order.get(r.cell, len(order)), r.optimiser, r.lr or 0.0, r.seed))

@@ -1,4 +1,4 @@
-"""Two optimisers against each other: a GAN on eight Gaussians on a ring."""
+"""A GAN on eight Gaussians on a ring: two optimisers against each other."""
 
 import math
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from autogd.training import seeds
 __all__ = ["Ring", "energy_distance", "ring"]
 
 NOISE = 2  # dimensions of the generator's noise
-JUDGED = 2048  # samples of each kind that are compared
+JUDGED = 2048  # real and generated samples that are compared
 
 
 def ring(samples: int, draws: torch.Generator) -> Tensor:
-    """Points around eight centres on the circle of radius √2, so that a coordinate has root-mean-square one.
+    """Points around eight centres on a circle of radius √2, so that coordinates have root-mean-square one.
 
     >>> points = ring(1000, torch.Generator().manual_seed(0))
     >>> points.shape, bool((points.square().mean() - 1).abs() < 0.02)
@@ -44,14 +44,14 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Ring:
-    """Train generator and discriminator in turns, each with an optimiser of its own; the losses do not saturate.
+    """Train generator and discriminator in turns, each with its own optimiser and a non-saturating loss.
 
     Args:
-        steps: the budget, of each of the two.
-        batch: real and generated samples in a step.
-        penalty: times half the squared gradient of the discriminator at real samples, without which Adam does not
+        steps: the budget of each network.
+        batch: real and generated samples per step.
+        penalty: weight of half the squared gradient of the discriminator at real samples; without it Adam does not
             train this either.
-        floor: distances below it count as it: two sets of real samples are up to 0.08 apart.
+        floor: smaller distances count as this: two sets of real samples are up to 0.08 apart.
 
     >>> Ring(steps=2)(Setting("adam", lr=1e-3)).loss > 0.1
     True
@@ -63,7 +63,7 @@ class Ring:
     floor: float = 0.1
 
     def __call__(self, setting: Setting) -> Score:
-        """Train both and compare what is generated with what is real."""
+        """Train both, and compare generated with real samples."""
         generator = started(lambda: mlp(NOISE, 64, 64, 2), setting, "generator")
         discriminator = started(lambda: mlp(2, 64, 64, 1), setting, "discriminator")
         makes, tells = setting.build(generator), setting.build(discriminator)

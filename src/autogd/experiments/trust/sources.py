@@ -1,4 +1,4 @@
-"""The benchmark's data: those of the benchmark of training quality, and some that mislead."""
+"""The benchmark's data: those of the quality benchmark, and some with wrong labels."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,7 +12,7 @@ from autogd.training.seeds import generator
 
 __all__ = ["SOURCES", "TUMOURS"]
 
-TUMOURS = 455  # rows to train on, of 569
+TUMOURS = 455  # training rows, of 569
 CLASSES = 10
 
 
@@ -35,7 +35,7 @@ def _noisy(data_dir: str | None) -> Source:
 
 def _permuted(data_dir: str | None) -> Source:
     def next_class(labels: Tensor) -> Tensor:
-        return (labels + 1) % CLASSES  # a permutation that leaves no label in its place
+        return (labels + 1) % CLASSES  # a permutation that changes every label
 
     return _relabelled(next_class, next_class)
 

@@ -1,4 +1,4 @@
-"""What the records say: where an optimiser ends on every cell, beside the best of Adam's three rates."""
+"""Summarise the records: an optimiser on every cell, compared with the best of Adam's three rates."""
 
 import math
 import statistics
@@ -11,8 +11,8 @@ from autogd.experiments.trust.grid import OURS, REFERENCE
 
 __all__ = ["MARGIN", "RECOVERY", "Count", "Side", "Standing", "Verdict", "count", "side", "standings", "verdict"]
 
-MARGIN = 1.2  # times Adam's loss: above it a cell is lost, below its inverse it is won
-RECOVERY = 1.1  # times the loss of the undisturbed start: what a disturbed one may end at
+MARGIN = 1.2  # a cell is lost above this multiple of Adam's loss, and won below its inverse
+RECOVERY = 1.1  # a disturbed start recovers if it ends below this multiple of the undisturbed loss
 Verdict = Literal["won", "even", "lost"]
 
 
@@ -22,12 +22,12 @@ class Side:
 
     Args:
         lr: the rate; None if there is none to set.
-        seeds: how many are recorded.
-        failed: how many of them ended with a loss that is not finite.
+        seeds: number of recorded seeds.
+        failed: number of seeds whose final loss is not finite.
         loss: mean over the seeds; infinite if one failed.
         spread: standard deviation over the seeds; None if there are fewer than two, or one failed.
-        logit: the largest over the seeds; None if outputs are no logits, or a run failed.
-        seconds: of the processor, mean over the seeds.
+        logit: the largest over the seeds; None if outputs are not logits, or a run failed.
+        seconds: processor time, mean over the seeds.
     """
 
     lr: float | None
@@ -41,14 +41,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Standing:
-    """A cell: what an optimiser makes of it, beside Adam.
+    """One optimiser on a cell, compared with Adam.
 
     Args:
-        ours: the optimiser that is judged; None if it is not recorded.
+        ours: the optimiser; None if it is not recorded.
         adam: at the best of its rates; None if it is not recorded.
         ratio: of the losses; None if one is missing or Adam's is not finite.
         verdict: None if one is missing.
-        recovery: the loss over that of the undisturbed twin; None if there is no twin, or no record of it.
+        recovery: the loss relative to the undisturbed twin's; None if there is no twin, or no record of it.
         adam_recovery: the same for Adam.
     """
 
@@ -101,7 +101,7 @@ def verdict(ours: float, adam: float) -> Verdict:
 
 
 def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: str = OURS) -> list[Standing]:
-    """Where one optimiser stands on each of the cells that it or Adam is recorded on.
+    """The standings of one optimiser, on each cell that has a record of it or of Adam.
 
     >>> from autogd.experiments.trust.cells import CELLS
     >>> made = [Outcome(Run("gan", name, lr), 600, loss, None, 1.0)
@@ -140,7 +140,7 @@ def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: 
 
 
 def count(every: Iterable[Standing]) -> list[Count]:
-    """Verdicts by family, and of all together.
+    """Verdicts per family, and in all.
 
     >>> one = Standing("gan", "gan", "agd-stochastic", None, None, 2.0, "lost", None, None)
     >>> count([one])

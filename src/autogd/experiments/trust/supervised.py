@@ -18,11 +18,11 @@ from autogd.training import seeds
 __all__ = ["Disturbance", "Supervised", "at_first", "judged", "spikes", "undisturbed"]
 
 Disturbance = Callable[[int], tuple[float, float]]
-"""What a step's inputs and its loss are multiplied by."""
+"""The factors of a step's inputs and of its loss."""
 
 
 def undisturbed(step: int) -> tuple[float, float]:
-    """Nothing happens.
+    """No disturbance.
 
     >>> undisturbed(0)
     (1.0, 1.0)
@@ -31,7 +31,7 @@ def undisturbed(step: int) -> tuple[float, float]:
 
 
 def at_first(inputs: float = 1.0, loss: float = 1.0) -> Disturbance:
-    """The first batch alone.
+    """Disturb only the first batch.
 
     >>> at_first(loss=10.0)(0), at_first(loss=10.0)(1)
     ((1.0, 10.0), (1.0, 1.0))
@@ -40,7 +40,7 @@ def at_first(inputs: float = 1.0, loss: float = 1.0) -> Disturbance:
 
 
 def spikes(loss: float, every: int = 0, at: int = 0) -> Disturbance:
-    """The loss of every so manieth batch, or of one.
+    """Disturb the loss of every n-th batch, or of one.
 
     >>> [spikes(9.0, every=2)(step)[1] for step in range(4)], spikes(9.0, at=7)(7)
     ([1.0, 9.0, 1.0, 9.0], (1.0, 9.0))
@@ -50,18 +50,18 @@ def spikes(loss: float, every: int = 0, at: int = 0) -> Disturbance:
 
 @dataclass(frozen=True)
 class Supervised:
-    """Train a classifier by cross-entropy and judge it on held-out samples.
+    """Train a classifier with cross-entropy, and evaluate it on held-out samples.
 
     Args:
         data: a name in `SOURCES`.
-        model: makes the network, from torch's own initialisation.
+        model: builds the network, with torch's initialisation.
         batch: samples in a batch, drawn with replacement.
         steps: the budget.
-        start: where the weights start; by default what `baselines` says.
-        size: multiplies all weights at the start.
-        disturbance: what happens to inputs and loss.
-        then: the data of the second half, on which it is judged then.
-        averaged: judge the weights that the optimiser ships; else those that it trains.
+        start: the initialisation; by default that of `baselines`.
+        size: multiplies all initial weights.
+        disturbance: of inputs and loss.
+        then: the data of the second half, which it is then evaluated on.
+        averaged: evaluate the averaged weights; otherwise the weights in training.
 
     >>> task = Supervised("tumours", lambda: nn.Linear(30, 2), batch=32, steps=50)
     >>> task(Setting("adam", lr=0.01)).loss < 0.69
@@ -89,7 +89,7 @@ class Supervised:
             source = first if 2 * step < self.steps else second
             inputs, labels = source.batch(torch.randint(source.samples, (self.batch,), generator=draws))
             times, factor = self.disturbance(step)
-            if times != 1:  # characters cannot be multiplied, and are not
+            if times != 1:  # characters are not multiplied
                 inputs = inputs * times
             descend(model, optimiser, partial(_times_entropy, factor, model, inputs, labels))
         with baselines.averaged(optimiser) if self.averaged else nullcontext():
@@ -97,7 +97,7 @@ class Supervised:
 
 
 def judged(model: nn.Module, held_out: Batch) -> Score:
-    """The cross-entropy and the largest logit on samples that were not trained on."""
+    """The cross-entropy and the largest logit on held-out samples."""
     with torch.no_grad():
         output = model(held_out[0])
         return Score(float(entropy(output, held_out[1])), float(output.abs().max()))

@@ -1,5 +1,5 @@
 """The paper's figures and tables, drawn and judged from records; nothing is ever trained here."""
 
-from autogd.report.reproduction.page import Shown, show
+from autogd.report.reproduction.page import Shown, glance, show, text
 
-__all__ = ["Shown", "show"]
+__all__ = ["Shown", "glance", "show", "text"]

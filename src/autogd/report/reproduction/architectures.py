@@ -1,17 +1,17 @@
-"""Four networks: AGD's learning rate and objective above, accuracies below, tuned Adam faint beside it."""
+"""Four networks: AGD's learning rate and objective above, accuracies below; tuned Adam in faint lines."""
 
 from typing import Any
 
 from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line, mark, wrapped
+from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, below, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, point, tuning
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.training import Run
 
 __all__ = ["NETWORKS", "claims", "draw", "second_row"]
 
-# prefix of the runs, name, rival, the paper's test accuracies: AGD's and the rival's
+# prefix of the runs, name, rival, the paper's test accuracies of AGD and of the rival
 NETWORKS = (
     ("architectures/fcn16", "FCN, 16 layers", "adam", 52.7, 53.5),
     ("showcase/resnet18", "ResNet-18", "adam", 91.2, 92.9),
@@ -22,19 +22,19 @@ _SETS = ("CIFAR-10", "CIFAR-10", "CIFAR-100", "ImageNet")
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Two rows of four panels, as in the paper, and the same two with our own rule in the place of AGD."""
+    """Two rows of four panels, as in the paper, and the same two with StochasticAGD instead of AGD."""
     what = "learning rate η (mean, min to max) and objective, then accuracy: train solid, test dotted"
     said = "first and second row: AGD (solid) and the tuned rival (faint); third and fourth: our own StochasticAGD"
     figure = empty(15, 12.8, said, what)
     panels = figure.subplots(4, 4)
     objectives = [[axes.twinx() for axes in panels[row]] for row in (0, 2)]
     for first, second in ((panels[0], panels[2]), (panels[1], panels[3]), objectives):
-        for above, below in zip(first, second, strict=True):
-            below.sharey(above)
+        for above, under in zip(first, second, strict=True):
+            under.sharey(above)
     _rows(panels[:2], objectives[0], runs, "agd")
     _rows(panels[2:], objectives[1], runs, OURS)
     for axes in panels[0]:
-        axes.set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
+        axes.set_ylim(bottom=0)  # after both rows are drawn: it keeps the upper limit
     return figure
 
 
@@ -53,11 +53,11 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         other.spines["top"].set_visible(False)
         if i == 3:
             other.set_ylabel("objective", fontsize=8)
-        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=50)
+        dress(top, wrapped(budget(agd.config())), y="η" if i == 0 else "", legend=False, wrap=30)
         handles = [
             h + o for h, o in zip(top.get_legend_handles_labels(), other.get_legend_handles_labels(), strict=True)
         ]
-        other.legend(*handles, fontsize=7, framealpha=0.8)
+        below(other, *handles)
         accuracy(bottom, agd, COLOURS[name], NAMES[name])
         if pair:
             accuracy(bottom, pair[1], COLOURS[rival], _rival(rival, pair), alpha=0.5)
@@ -69,7 +69,7 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours on the four networks.
+    """StochasticAGD on the four networks.
 
     >>> second_row({})
     []
@@ -83,14 +83,14 @@ def second_row(runs: Runs) -> list[Beside]:
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
-    """One line a network."""
+    """One claim per network."""
     found = []
     for (prefix, title, rival, ours, theirs), data in zip(NETWORKS, _SETS, strict=True):
         agd, pair = runs[f"{prefix}-agd"], best(runs, f"{prefix}-{rival}")
         words = f"AGD {point(agd)}" + (f", {_rival(rival, pair)} {point(pair[1])}" if pair else "")
         words += "" if budget(agd.config()).split("; ")[1].startswith(f"{data},") else ", on a stand-in"
         near = abs(100 * final(agd, "test_accuracy") - ours) < 2
-        # the gap between the two, which a small budget may show though it shows neither number
+        # judge the gap: a small budget may show it, even if it reaches neither number
         gap = 100 * (final(pair[1], "test_accuracy") - final(agd, "test_accuracy")) if pair else 100.0
         close = theirs is not None and abs(gap - (theirs - ours)) < 2
         found.append(

@@ -12,7 +12,7 @@ from autogd.training import Run
 
 __all__ = ["Dip", "claims", "dip", "draw", "second_row"]
 
-PAPER = (55.0, 58.0, 60.0, 59.8)  # test accuracies in the order of the sizes, the first 32, the last 4,096
+PAPER = (55.0, 58.0, 60.0, 59.8)  # test accuracies by batch size, from 32 to 4,096
 SHADES = {
     "agd": ("#9ecae1", "#4292c6", "#08519c", "#08214d"),
     "agd-stochastic": ("#a1d99b", "#41ab5d", "#00733c", "#00331b"),
@@ -20,7 +20,7 @@ SHADES = {
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Two rows of three panels: η, objective and accuracy; and the same two with our own rule."""
+    """Two rows of three panels: η, objective and accuracy; and the same two with StochasticAGD."""
     ordered = _ordered(runs)
     said = budget(next(iter(ordered.values())).config(), batch_size=True) if ordered else ""
     left_out = [str(size) for size in ordered if size not in _ordered(runs, OURS)]
@@ -61,7 +61,7 @@ def _rows(panels: Any, runs: Runs, ours: str) -> None:
 
 @dataclass(frozen=True)
 class Dip:
-    """How far η falls below its first value, as a share of it, after how many steps, and whether it has come back."""
+    """How far η falls below its first value (as a share of it), after how many steps, and whether it recovers."""
 
     fall: float
     step: int
@@ -69,7 +69,7 @@ class Dip:
 
 
 def dip(run: Run) -> Dip:
-    """The dip of a run's η: from every step of the first epoch, and from the lowest of each epoch after it.
+    """The dip of a run's η: from every step of the first epoch, and from the minimum of each later epoch.
 
     >>> from pathlib import Path
     >>> dip(Run(Path("nowhere"))).fall
@@ -85,7 +85,7 @@ def dip(run: Run) -> Dip:
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
-    """The accuracies, the dip, and that every step of the first epoch is there."""
+    """Claims about the accuracies, the dip, and the metrics of every step."""
     ordered, small = _ordered(runs), scale != "paper"
     said = budget(next(iter(ordered.values())).config(), batch_size=True)
     test = [final(run, "test_accuracy") for run in ordered.values()]
@@ -121,7 +121,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours at each batch size.
+    """StochasticAGD at each batch size.
 
     >>> second_row({})
     []

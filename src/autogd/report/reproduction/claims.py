@@ -1,4 +1,4 @@
-"""What the paper says, what our records say, and a word on whether the two agree."""
+"""Claims: what the paper says, what our records say, and the verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Verdict = Literal["reproduced", "in part", "not at this budget", "not"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper beside ours."""
+    """One statement of the paper, our result, and the verdict."""
 
     statement: str
     paper: str
@@ -21,7 +21,7 @@ class Claim:
 
 
 def verdict(full: bool, part: bool = False, small: bool = True) -> Verdict:
-    """The word for a claim: as it is, in part, or not, and whether a small budget may be to blame.
+    """The verdict on a claim: reproduced, in part or not; `small` if a small budget may be the reason.
 
     >>> verdict(False, small=True)
     'not at this budget'
@@ -34,7 +34,7 @@ def verdict(full: bool, part: bool = False, small: bool = True) -> Verdict:
 
 
 def markdown(claims: Sequence[Claim], command: str, effort: str = "", after: str = "") -> str:
-    """The claims of one experiment as a table, what comes after it, the command that prints both, and what it took.
+    """The claims of one experiment as a table, then `after`, the command that prints them, and the effort.
 
     >>> print(markdown([Claim("it trains", "yes", "90%", "reproduced", "5 epochs")], "autogd reproduce showcase"))
     | claim | the paper | ours | verdict | budget |

@@ -7,10 +7,11 @@ from typing import Any
 
 from autogd.training import Run
 
-__all__ = ["COLOURS", "NAMES", "accuracy", "band", "dress", "empty", "line", "mark", "picture", "wrapped"]
+__all__ = ["COLOURS", "NAMES", "accuracy", "band", "below", "dress", "empty", "line", "mark", "picture", "wrapped"]
 
 # told apart in grey and by readers who do not see red and green alike
 COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
+PAGE, LEGENDS = 9.2, 1.25  # inches across, and by how much more a figure is tall for its legends
 NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
 """What each row of a figure shows."""
 
@@ -23,12 +24,15 @@ def empty(across: float, down: float, title: str, caption: str) -> Any:
     """
     from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
 
-    figure = Figure(figsize=(across, down), dpi=105, layout="constrained")
-    figure.suptitle(f"{title}\n{caption}", fontsize=9.5)
+    # as wide as a page, so that letters there have the size that they say; legends below panels take some height
+    shrink = min(1.0, PAGE / across)
+    tall = down * (shrink * LEGENDS if shrink < 1 else 1)
+    figure = Figure(figsize=(across * shrink, tall), dpi=105 if shrink == 1 else 130, layout="constrained")
+    figure.suptitle("\n".join(filter(None, (title, caption))), fontsize=9.5)
     return figure
 
 
-def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True, wrap: int = 64) -> None:
+def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True, wrap: int = 42) -> None:
     """Title, in lines of at most `wrap` letters, labels, grid and legend of a panel.
 
     >>> axes = empty(2, 2, "", "").subplots()
@@ -49,7 +53,26 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if legend and axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize=7, framealpha=0.8)
+        below(axes, *axes.get_legend_handles_labels())
+
+
+def below(axes: Any, handles: Any, labels: Any) -> None:
+    """A legend under a panel, where it covers nothing.
+
+    >>> axes = empty(2, 2, "", "").subplots()
+    >>> below(axes, axes.plot([1, 2]), ["a line"])
+    >>> axes.get_legend().get_texts()[0].get_text()
+    'a line'
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    across = 1 if max(map(len, labels)) > 16 else 2
+    # below the axis' label, however tall the panel is
+    place = axes.transAxes + ScaledTranslation(0, -0.42, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles, labels, fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place,
+        ncols=across, borderaxespad=0, handlelength=1.6, columnspacing=1.0,
+    )  # fmt: skip
 
 
 def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> None:
@@ -100,7 +123,7 @@ def mark(axes: Any, value: float, text: str, colour: str = "black", above: bool 
     place = {"xytext": (0, 2 if above else -3), "textcoords": "offset points", "ha": "right"}
     across = axes.get_yaxis_transform()  # x as a share of the panel, y as a value
     axes.annotate(
-        text, (0.99, value), xycoords=across, color=colour, fontsize=7, va="bottom" if above else "top", **place
+        text, (0.99, value), xycoords=across, color=colour, fontsize=6, va="bottom" if above else "top", **place
     )
 
 
@@ -115,7 +138,8 @@ def picture(figure: Any) -> bytes:
 
     canvas: Any = FigureCanvasAgg(figure)
     small = io.BytesIO()
-    canvas.draw()  # once, where savefig would draw twice: to lay out, and to save
+    figure.draw_without_rendering()  # lays out; legends outside of panels are known from then on
+    canvas.draw()
     seen = Image.frombytes("RGBA", canvas.get_width_height(), canvas.buffer_rgba().tobytes())
     seen.convert("RGB").quantize(256).save(small, format="png", optimize=True)
     return small.getvalue()

@@ -1,4 +1,4 @@
-"""The first table, measured: memory, and how far the best learning rate moves with width and depth."""
+"""The paper's first table, measured: memory, and how the best learning rate changes with width and depth."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 __all__ = ["HEAD", "claims", "draw", "rows", "second_row"]
 
 HEAD = ("optimiser", "settings needed", "width scaling", "depth scaling", "schedule", "bytes per weight", "× weights")
-TRAINS = 0.95  # a network that says nothing has an objective of 1
+TRAINS = 0.95  # a network that outputs zero has an objective of 1
 STARTS = {"dimensional": "AGD's start", "torch": "torch's start"}
 
 
@@ -35,7 +35,7 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Objective against learning rate for each optimiser, on three networks; AGD dotted, and below our own rule."""
+    """Objective against learning rate for each optimiser, on three networks; AGD dotted above, StochasticAGD below."""
     config = next((run.config() for run in runs.values()), None)
     said = f"digits, {config.epochs} epochs, batch {config.batch_size}" if config else ""
     what = "Does the best learning rate move with width and depth? AGD (above) and StochasticAGD (below) have none"
@@ -57,13 +57,13 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
             if mine:
                 axes.axhline(final(mine, "objective"), color=f"C{i}", lw=1.2, ls=":")
         axes.set_xscale("log")
-        axes.set_ylim(-0.05, 1.2)  # an objective close to nothing is still a line
+        axes.set_ylim(-0.05, 1.2)  # keep objectives near zero visible
         start = STARTS[baselines.entry(row.optimiser).start]
         dress(axes, f"{row.title}, from {start}\ndotted: {NAMES[ours]}", x="learning rate", y="objective, last epoch")
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours on the three networks, beside the best of every grid.
+    """StochasticAGD on the three networks, beside the best of every grid.
 
     >>> second_row({})
     []
@@ -79,7 +79,7 @@ def second_row(runs: Runs) -> list[Beside]:
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
-    """The memory of each, and what the table says of width and depth."""
+    """Claims about memory, width and depth."""
     found = []
     for row in (row for row in ROWS if row.memory):
         measured = bytes_per_weight(row.optimiser) / 4
@@ -127,7 +127,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
 
 
 def _best(runs: Runs, optimiser: str, shape: str) -> float | None:
-    """The best rate; None where no rate of the grid trains at all."""
+    """The best rate; None if no rate of the grid trains."""
     pair = best(runs, f"optimisers-table/{shape}-{optimiser}")
     return pair[0] if pair and final(pair[1], "objective") < TRAINS else None
 
@@ -138,7 +138,7 @@ def _steady(runs: Runs, optimiser: str, shape: str) -> bool:
 
 
 def _moves(runs: Runs, optimiser: str, shape: str) -> str:
-    """Where the best rate goes from the base network to another."""
+    """The best rate on the base network and on another, as text."""
     if not baselines.entry(optimiser).rated:
         mine = [runs.get(f"optimisers-table/{name}-{optimiser}") for name in ("base", shape)]
         return "nothing to set" + "".join(

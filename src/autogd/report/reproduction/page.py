@@ -7,22 +7,25 @@ from typing import Any
 
 from autogd.experiments.catalogue import EXPERIMENTS
 from autogd.experiments.preset import Scale
+from autogd.report.markdown import grid
 from autogd.report.reproduction import (
     architectures,
     batch_size,
     optimisers_table,
+    overview,
     showcase,
     theories_table,
     versus_tuned,
     width_depth,
 )
-from autogd.report.reproduction.claims import Claim
+from autogd.report.reproduction.claims import Claim, markdown
 from autogd.report.reproduction.curves import picture
 from autogd.report.reproduction.reading import Runs
 from autogd.report.reproduction.second_row import Beside
+from autogd.report.reproduction.second_row import table as second_row_table
 from autogd.training import Run
 
-__all__ = ["Shown", "show"]
+__all__ = ["Shown", "glance", "show", "text"]
 
 _FIGURES: dict[str, Callable[[Runs, Scale], Any]] = {
     "showcase": showcase.draw,
@@ -53,7 +56,7 @@ _SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What an experiment came to: a PNG, a table, head first, where it has them, claims, our own row, its effort."""
+    """The result of an experiment: figure and table (head first) if it has them, claims, second row, effort."""
 
     figure: bytes | None
     table: list[tuple[str, ...]]
@@ -64,7 +67,7 @@ class Shown:
 
     @property
     def effort(self) -> str:
-        """How many runs, and how long they trained, in words; nothing where there were none."""
+        """The number of runs and their total time, as text; empty without runs."""
         return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
 
 
@@ -89,3 +92,25 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
     seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
     second_row = _SECOND_ROWS[name](runs) if name in _SECOND_ROWS else []
     return Shown(figure, table, _CLAIMS[name](runs, scale), second_row, len(runs), seconds)
+
+
+def text(name: str, scale: Scale, shown: Shown) -> str:
+    """The result as Markdown: the table if there is one, the claims, the second row, the command.
+
+    >>> text("theories-table", "smoke", show("theories-table", "smoke", Path("nowhere"))).splitlines()[0]
+    '| theory | handles the loss | handles the network | shown by |'
+    """
+    after = second_row_table(shown.second_row) if shown.second_row else ""
+    claims = markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)
+    if not shown.table:
+        return claims
+    head, *rows = shown.table
+    return "\n".join([*grid(head, rows), "", claims])
+
+
+def glance(scale: Scale, folder: Path) -> tuple[bytes, str]:
+    """All experiments in one figure, a PNG, and one table as Markdown, from the records under a folder."""
+    trials = [trial for experiment in EXPERIMENTS.values() for trial in experiment.trials(scale)]
+    found = overview.lines({trial: Run(folder / trial) for trial in trials}, scale)
+    figure = picture(overview.draw(found, f"scale {scale}: short runs on one core, one seed"))
+    return figure, f"{overview.table(found)}\n\nPrinted by `autogd reproduce all --scale {scale}`."

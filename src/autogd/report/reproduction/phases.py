@@ -1,4 +1,4 @@
-"""The two phases of the learning rate, on a network that comes to know its samples by heart."""
+"""The two phases of the learning rate, on a network that memorises its samples."""
 
 import math
 from typing import Any
@@ -12,9 +12,9 @@ __all__ = ["by_heart", "draw_phases", "phases"]
 
 
 def phases(run: Run) -> dict[str, float] | None:
-    """η in the first epoch, at its lowest before its top, there and at the end; train accuracies; speeds.
+    """η in the first epoch, at its minimum before the maximum, at the maximum and at the end; accuracies; speeds.
 
-    The first epochs may dip, as the paper shows for batch sizes; the slow rise begins after that.
+    η may dip in the first epochs, as the paper shows for batch sizes; the slow rise begins after that.
 
     >>> from pathlib import Path
     >>> phases(Run(Path("nowhere"))) is None
@@ -44,7 +44,7 @@ def phases(run: Run) -> dict[str, float] | None:
 
 
 def by_heart(agd: Run, ours: Run) -> Beside:
-    """The epoch in which each comes to know 99% of its samples, and where its η went: sooner is better.
+    """The epoch in which each reaches 99% train accuracy, and the course of its η: sooner is better.
 
     >>> from pathlib import Path
     >>> by_heart(Run(Path("nowhere")), Run(Path("nowhere"))).verdict

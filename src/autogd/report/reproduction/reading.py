@@ -1,4 +1,4 @@
-"""Reading the records of an experiment: finals, the best of a grid, and a run's budget in words."""
+"""Read the records of an experiment: final values, the best of a grid, and a run's budget as text."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _ALL = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281
 
 
 def final(run: Run, name: str) -> float:
-    """A quantity after a run's last epoch; not a number where the run diverged.
+    """A quantity after a run's last epoch; nan if the run diverged.
 
     >>> from pathlib import Path
     >>> final(Run(Path("nowhere")), "objective")
@@ -38,7 +38,7 @@ def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
     found = {}
     for name, run in runs.items():
         head, _, rate = name.rpartition("-")
-        if head.endswith("e"):  # 1e-05 has a dash of its own
+        if head.endswith("e"):  # 1e-05 contains a dash
             head, _, mantissa = head.rpartition("-")
             rate = f"{mantissa}-{rate}"
         if head == prefix and f"-{rate}" != END:
@@ -47,9 +47,9 @@ def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
 
 
 def best(runs: Runs, prefix: str) -> tuple[float, Run] | None:
-    """A rival's best learning rate, and its run: the lowest training objective; None where every rate diverged.
+    """A rival's best learning rate (lowest training objective) and its run; None if every rate diverged.
 
-    If the grid was trained for a few epochs only, the run is the long one at the rate that the grid chose.
+    If the grid was trained for a few epochs only, the run is the long one at the best rate of the grid.
 
     >>> best({}, "showcase/resnet18-adam") is None
     True
@@ -64,7 +64,7 @@ def best(runs: Runs, prefix: str) -> tuple[float, Run] | None:
 
 
 def tuning(runs: Runs, prefix: str) -> str:
-    """How long a rival's rates were tried, in words, if that is not how long its best one was trained.
+    """How many epochs a rival's grid had, as text, if its best run had more.
 
     >>> tuning({}, "showcase/resnet18-adam")
     ''
@@ -76,7 +76,7 @@ def tuning(runs: Runs, prefix: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as text.
+    """A fraction as a percentage.
 
     >>> percent(0.5273)
     '52.7%'
@@ -85,7 +85,7 @@ def percent(share: float) -> str:
 
 
 def point(run: Run, what: str = "test_accuracy") -> str:
-    """A final accuracy as text.
+    """A final accuracy as a percentage.
 
     >>> from pathlib import Path
     >>> point(Run(Path("nowhere")))
@@ -95,7 +95,7 @@ def point(run: Run, what: str = "test_accuracy") -> str:
 
 
 def budget(config: Config, **leave: Any) -> str:
-    """A run's task and budget in words; what is named in `leave` is said elsewhere, or differs between runs.
+    """A run's task and budget as text, without the settings named in `leave`.
 
     >>> budget(Config(depth=8, width=256, epochs=5, data="cifar10", limit=12800, loss="mse"))
     'FCN depth 8, width 256; CIFAR-10, 5 epochs of 12,800 of its 50,000 samples; batch 128'

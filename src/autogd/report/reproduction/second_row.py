@@ -1,4 +1,4 @@
-"""The second row of each figure in numbers: our own rule for minibatches beside AGD and the best of the rivals."""
+"""The second row of each figure as a table: StochasticAGD beside AGD and the best rival."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from autogd.training import Run
 __all__ = ["LEVEL", "OURS", "Beside", "beside", "table", "tuned"]
 
 OURS = "agd-stochastic"
-LEVEL = 0.01  # one seed cannot tell a point of accuracy, or as much of an objective, from none
+LEVEL = 0.01  # with one seed, smaller differences of accuracy or objective may be luck
 _RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD without momentum", "sgd-mup-plain": "SGD + muP"}
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One quantity of AGD, of the best rival and of our own rule, and whether ours is better."""
+    """One quantity of AGD, of the best rival and of StochasticAGD, and which is better."""
 
     quantity: str
     agd: str
@@ -26,7 +26,7 @@ class Beside:
 
 
 def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Beside:
-    """Compare the ends of two runs, and of the best of some rivals where there are any.
+    """Compare the final values of two runs and of the best rival, if there are rivals.
 
     >>> from pathlib import Path
     >>> beside("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
@@ -50,7 +50,7 @@ def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run]
 
 
 def tuned(runs: Runs, prefix: str, names: Sequence[str]) -> dict[str, Run]:
-    """Every rival at its best rate, by what it is called.
+    """Every rival at its best rate, by name.
 
     >>> tuned({}, "showcase/resnet18", ["adam"])
     {}
@@ -60,7 +60,7 @@ def tuned(runs: Runs, prefix: str, names: Sequence[str]) -> dict[str, Run]:
 
 
 def table(rows: Sequence[Beside]) -> str:
-    """The rows in markdown.
+    """The rows as Markdown.
 
     >>> print(table([Beside("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")]))
     | the second row | AGD | the best rival | StochasticAGD (ours) | ours is |
@@ -73,7 +73,7 @@ def table(rows: Sequence[Beside]) -> str:
 
 
 def _word(lead: float) -> str:
-    if math.isnan(lead) or lead > LEVEL:  # what diverged is behind
+    if math.isnan(lead) or lead > LEVEL:  # a diverged run is behind
         return "ahead of"
     return "behind" if lead < -LEVEL else "level with"
 

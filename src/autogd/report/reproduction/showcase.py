@@ -10,18 +10,18 @@ from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
 __all__ = ["claims", "draw", "grid_panel", "second_row"]
 
-CEILING = 1.1  # an objective above that of a network that says nothing is drawn here, however high
-MARGIN = 0.20  # points of train accuracy that tell training from failing
+CEILING = 1.1  # higher objectives are drawn here; a network that outputs zero has 1
+MARGIN = 0.20  # train accuracy above this is training, not failing
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Three panels, as in the paper's first figure, and the same three with our own rule in the place of AGD."""
+    """Three panels, as in the paper's first figure, and the same three with StochasticAGD instead of AGD."""
     what = "AGD has nothing to set; rivals at their defaults (left, right) or over a grid (middle)"
     figure = empty(13, 8.6, what, "above: AGD; below, on the same axes: our own StochasticAGD")
     panels = figure.subplots(2, 3, sharey="col")
     for row, ours in zip(panels, NAMES, strict=True):
         _row(row, runs, ours)
-    panels[0][0].set_ylim(bottom=0)  # once both rows are there: it keeps the top as it is
+    panels[0][0].set_ylim(bottom=0)  # after both rows are drawn: it keeps the upper limit
     return figure
 
 
@@ -49,7 +49,7 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
 def grid_panel(
     axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what: str = "accuracy", ours: str = "agd"
 ) -> None:
-    """Where each rival ends at each learning rate, and AGD or our own rule, which have none, as a line across.
+    """The final accuracy of each rival by learning rate; AGD or StochasticAGD, which have none, as a horizontal line.
 
     >>> grid_panel(empty(2, 2, "", "").subplots(), {}, "showcase/resnet18", ("adam",))
     """
@@ -118,7 +118,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours on the three networks.
+    """StochasticAGD on the three networks.
 
     >>> second_row({})
     []

@@ -11,7 +11,7 @@ HEAD = ("theory", "handles the loss", "handles the network", "shown by")
 
 @dataclass(frozen=True)
 class Theory:
-    """A line of the table; places are paths from the project's root, of what shows the ticks."""
+    """A line of the table; `places` are the files that show the ticks, from the project's root."""
 
     name: str
     loss: bool
@@ -23,17 +23,17 @@ class Theory:
 THEORIES = (
     Theory(
         "mirror descent", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_mirror_descent.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_mirror_descent.py"),
         "any convex loss, a model that is linear in its weights",
     ),
     Theory(
         "Gauss-Newton method", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_gauss_newton.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_gauss_newton.py"),
         "square loss, the model replaced by its linearisation",
     ),
     Theory(
         "natural gradient descent", True, False,
-        ("src/autogd/theory/recover.py", "tests/paper/test_natural_gradient.py"),
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_natural_gradient.py"),
         "cross-entropy, the model replaced by its linearisation",
     ),
     Theory(
@@ -43,7 +43,7 @@ THEORIES = (
     ),
     Theory(
         "deep relative trust", False, True,
-        ("src/autogd/theory/perturbation.py", "tests/paper/test_lemma_4.py"),
+        ("src/autogd/theory/s4_perturbation/bound.py", "tests/paper/test_lemma_4.py"),
         "bounds the output's change, and says nothing of a loss",
     ),
     Theory(
@@ -53,7 +53,7 @@ THEORIES = (
     ),
     Theory(
         "automatic gradient descent", True, True,
-        ("src/autogd/theory/majorise.py", "tests/paper/test_lemma_5.py", "tests/paper/test_theorem_2.py"),
+        ("src/autogd/theory/s5_majorise.py", "tests/paper/test_lemma_5.py", "tests/paper/test_theorem_2.py"),
         "the Bregman divergence of the loss, of the change that deep relative trust allows",
     ),
 )  # fmt: skip
@@ -70,7 +70,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def claims() -> list[Claim]:
-    """One line a theory, with what shows its ticks.
+    """One claim per theory, with the files that show its ticks.
 
     >>> claims()[0].verdict
     'reproduced'

@@ -17,7 +17,7 @@ RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """Four panels: the paper's three, and the grids that they were chosen from; the same below with our own rule."""
+    """Four panels: the paper's three, and the grids of learning rates; the same below with StochasticAGD."""
     agd = runs.get(f"{PREFIX}-agd")
     what = "Rivals at their best rates, and, above, AGD; below, on the same axes, our own StochasticAGD"
     figure = empty(15, 7.8, what, budget(agd.config()) if agd else "")
@@ -43,7 +43,7 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours on the eight layers.
+    """StochasticAGD on the eight layers.
 
     >>> second_row({})
     []
@@ -55,7 +55,7 @@ def second_row(runs: Runs) -> list[Beside]:
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
-    """The best rates, and the order of the objectives."""
+    """Claims about the best rates and the order of the objectives."""
     small = scale != "paper"
     said = budget(runs[f"{PREFIX}-agd"].config())
     found = []
@@ -92,7 +92,7 @@ def _short(objective: float) -> str:
 
 
 def _contenders(runs: Runs, ours: str = "agd") -> list[tuple[str, str, Run]]:
-    """AGD or our own rule, and every rival at its best: name, label, run."""
+    """AGD or StochasticAGD, and every rival at its best rate: name, label, run."""
     found = [(ours, NAMES[ours], runs[f"{PREFIX}-{ours}"])] if f"{PREFIX}-{ours}" in runs else []
     for name, title in RIVALS.items():
         pair = best(runs, f"{PREFIX}-{name}")

@@ -19,9 +19,9 @@ PHASES = "width-depth/phases"
 
 
 def draw(runs: Runs, scale: Scale) -> Any:
-    """The grid: two tables of numbers, and η over the epochs; then the run that knows its samples by heart; each twice.
+    """The grid (two tables of accuracies, η over the epochs), then the two phases; for AGD, then for StochasticAGD.
 
-    First with AGD, then with our own rule, on the networks of the grid that it was run on.
+    StochasticAGD has only the networks of the grid that it was run on.
     """
     some = next(iter(grid(runs).values()), None)
     said = budget(some.config(), width=True, depth=True) if some else ""
@@ -57,7 +57,7 @@ def _cells(panels: Any, runs: Runs, ours: str) -> None:
 
 
 def grid(runs: Runs, ours: str = "agd") -> dict[tuple[int, int], Run]:
-    """The runs of AGD, or of our own rule, by depth and width, in order.
+    """The runs of AGD, or of StochasticAGD, by depth and width.
 
     >>> grid({})
     {}
@@ -72,14 +72,14 @@ def grid(runs: Runs, ours: str = "agd") -> dict[tuple[int, int], Run]:
 
 
 def claims(runs: Runs, scale: Scale) -> list[Claim]:
-    """Best and worst, the order by width and by depth, and the two phases."""
+    """Claims about the best and the worst, the order by width and by depth, and the two phases."""
     cells, small = grid(runs), scale != "paper"
     test = {key: final(run, "test_accuracy") for key, run in cells.items()}
     first = next(iter(cells.values())).config()
     said = budget(first, width=True, depth=True)
     longer = {key: run.config().epochs for key, run in cells.items() if run.config().epochs != first.epochs}
     everywhere = said + "".join(f"; depth {d}, width {w}: {epochs} epochs" for (d, w), epochs in longer.items())
-    # networks are put in order by width and depth if they had the same budget
+    # compare only networks with the same budget
     train = {key: final(run, "objective") for key, run in cells.items() if key not in longer}
     top, low = max(test, key=lambda k: test[k]), min(test, key=lambda k: test[k])
     rows = [[train[k] for k in sorted(train) if k[0] == depth] for depth in sorted({d for d, _ in train})]
@@ -146,7 +146,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
 
 
 def second_row(runs: Runs) -> list[Beside]:
-    """Ours on the networks of the grid that it was run on, and on the samples that are to be known by heart.
+    """StochasticAGD on its networks of the grid, and on the two phases.
 
     >>> second_row({})
     []
@@ -178,7 +178,7 @@ def _table(
     shades: tuple[float, float],
     ours: str,
 ) -> None:
-    """Accuracies by depth and width, in the rows, columns and shades that both rows of the figure share."""
+    """Accuracies by depth and width; both rows of the figure share rows, columns and shades."""
     depths, widths = sorted({depth for depth, _ in places}), sorted({width for _, width in places})
     values = [[math.nan] * len(widths) for _ in depths]
     for (depth, width), run in cells.items():

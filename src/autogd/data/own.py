@@ -1,0 +1,148 @@
+"""A user's own data as a task: pairs of tensors, data sets or data loaders, one for training and one for testing."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+
+from autogd.data.task import Split, Task
+
+__all__ = ["DatasetSplit", "PairSplit", "as_task"]
+
+EXPECTED = (
+    "expected (train, test), each a pair (inputs, labels) of tensors, a data set or a DataLoader; or an "
+    "autogd.data.Task"
+)
+
+
+class PairSplit:
+    """Samples and labels as two tensors, given as they are; bytes become floats.
+
+    >>> PairSplit(torch.tensor([[1, 2], [3, 4]]), torch.tensor([0, 1])).batch(torch.tensor([1]))
+    (tensor([[3, 4]]), tensor([1]))
+    """
+
+    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
+        if len(inputs) != len(labels):
+            raise ValueError(f"a label for every sample is needed, found {len(labels)} for {len(inputs)}")
+        self.inputs, self.labels = inputs, labels.long()
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs and the labels of the samples at `indices`."""
+        indices = indices.to(self.inputs.device)
+        inputs = self.inputs.index_select(0, indices)
+        return inputs.float() if inputs.dtype == torch.uint8 else inputs, self.labels.index_select(0, indices)
+
+    def to(self, device: torch.device | str) -> "PairSplit":
+        """The same samples on another device."""
+        return PairSplit(self.inputs.to(device), self.labels.to(device))
+
+
+class DatasetSplit:
+    """The samples of a torch data set, or of a DataLoader's; the order and size of batches are the caller's.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> split = DatasetSplit(TensorDataset(torch.eye(3), torch.arange(3)))
+    >>> split.batch(torch.tensor([2]))
+    (tensor([[0., 0., 1.]]), tensor([2]))
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        loader = dataset if isinstance(dataset, DataLoader) else None
+        self.dataset: Any = dataset if loader is None else loader.dataset
+        self.collate: Any = default_collate if loader is None or loader.collate_fn is None else loader.collate_fn
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs and labels of the samples at `indices`."""
+        inputs, labels = self.collate([self.dataset[index] for index in indices.tolist()])
+        return torch.as_tensor(inputs), torch.as_tensor(labels)
+
+
+def as_task(name: str, found: Any) -> Task:
+    """The task that a user's loader returned, checked.
+
+    Args:
+        name: what the user called the loader, for errors.
+        found: what it returned.
+
+    >>> pair = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> task = as_task("mine:load", (pair, pair))
+    >>> task.classes, task.input_shape
+    (3, (4,))
+    """
+    if isinstance(found, Task):
+        return found
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise ValueError(f"{name}: {EXPECTED}; found {_kind(found)}")
+    train, test = (_split(f"{name}: {part}", each) for part, each in zip(("train", "test"), found, strict=True))
+    shape = _check(f"{name}: train", train)
+    other = _check(f"{name}: test", test)
+    if shape != other:
+        raise ValueError(f"{name}: a sample is of shape {shape} for training and {other} for testing")
+    return Task(name=name, train=train, test=test, classes=_classes(name, train, test), input_shape=shape)
+
+
+def _split(name: str, found: Any) -> Split:
+    if isinstance(found, Split):
+        return found
+    if isinstance(found, tuple | list) and len(found) == 2:
+        try:
+            inputs, labels = (torch.as_tensor(part) for part in found)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{name}: not to be had as tensors ({error}); {EXPECTED}") from error
+        _check_labels(name, labels)
+        if inputs.dim() == 0 or labels.dim() == 0 or len(inputs) != len(labels):
+            shapes = f"{tuple(inputs.shape)} and {tuple(labels.shape)}"
+            raise ValueError(f"{name}: a label for every sample is needed, found the shapes {shapes}")
+        return PairSplit(inputs, labels)
+    source = found.dataset if isinstance(found, DataLoader) else found
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise ValueError(f"{name}: {_kind(found)} has no length or no samples by number; {EXPECTED}")
+    return DatasetSplit(found)
+
+
+def _check(name: str, split: Split) -> tuple[int, ...]:
+    """The shape of a sample, of a split that has samples and integer labels."""
+    if len(split) == 0:
+        raise ValueError(f"{name}: there are no samples")
+    inputs, labels = split.batch(torch.tensor([0]))
+    _check_labels(name, labels)
+    return tuple(inputs.shape[1:])
+
+
+def _check_labels(name: str, labels: Tensor) -> None:
+    if labels.is_floating_point():
+        raise ValueError(
+            f"{name}: the labels are {labels.dtype}, and the commands train classifiers: integers from 0 on are "
+            "expected. Train a regression in a loop of your own"
+        )
+    if labels.numel() and int(labels.min()) < 0:
+        raise ValueError(f"{name}: the labels start at {int(labels.min())}; integers from 0 on are expected")
+
+
+def _classes(name: str, *splits: Split) -> int:
+    """One more than the largest label; of a data set, its own word on that, or a look at every sample."""
+    counts = []
+    for split in splits:
+        if isinstance(split, PairSplit):
+            counts.append(int(split.labels.max()) + 1)
+            continue
+        known = getattr(getattr(split, "dataset", None), "classes", None)
+        if known is not None:
+            counts.append(known if isinstance(known, int) else len(known))
+        else:
+            chunks = torch.arange(len(split)).split(1024)
+            counts.append(max(int(split.batch(chunk)[1].max()) + 1 for chunk in chunks))
+    return max(counts)
+
+
+def _kind(found: Any) -> str:
+    size = f" of {len(found)}" if isinstance(found, tuple | list) else ""
+    return f"a {type(found).__name__}{size}"

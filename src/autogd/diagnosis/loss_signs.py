@@ -1,0 +1,82 @@
+"""Signs of a loss that is not what it seems: a sum, one number a sample, a softmax or sigmoid taken twice."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+
+__all__ = ["not_scalar", "summed", "taken_twice"]
+
+TOLERANCE = 1e-4
+
+
+def not_scalar(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
+    """A loss of more than one number, as reduction='none' gives."""
+    with torch.no_grad():
+        output = forward_of(model, batch)
+        loss = loss_fn(output) if isinstance(batch, Mapping) else loss_fn(output, batch[1])
+    if loss.dim() == 0:
+        return []
+    seen = f"it has {loss.numel()} numbers, of shape {tuple(loss.shape)}, and training needs one"
+    return [Finding("loss", seen, "Average it: reduction='mean', or loss.mean()")]
+
+
+def summed(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
+    """A loss that is summed over the batch instead of averaged."""
+    if isinstance(batch, Mapping) or len(batch[0]) < 4:
+        return []
+    trial = copy.deepcopy(model)
+    half = len(batch[0]) // 2
+    with torch.no_grad():
+        whole, *halves = [
+            float(loss_of(trial, loss_fn, [part[rows] for part in batch]))
+            for rows in (slice(0, 2 * half), slice(0, half), slice(half, 2 * half))
+        ]
+    if whole == 0 or not abs(sum(halves) / whole - 1) <= 0.2:
+        return []
+    return [Finding("loss", "it doubles with the size of the batch: it is a sum", "Average it: reduction='mean'")]
+
+
+@torch.no_grad()
+def taken_twice(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
+    """A model that ends in softmax or sigmoid under a loss that takes it again."""
+    if isinstance(batch, Mapping):
+        return []
+    output = tensor_of(forward_of(model, batch)).detach()
+    if not output.is_floating_point() or output.numel() == 0 or output.min() < 0 or output.max() > 1:
+        return []
+    kind = "softmax twice"
+    for dim in {1, output.dim() - 1} if output.dim() > 1 else ():
+        if output.shape[dim] > 1 and _near(output.float().sum(dim), 1.0) and _ignores_shift(loss_fn, output, batch[1]):
+            seen = "the model's outputs are probabilities (they sum to one), and the loss takes a softmax of them"
+            return [Finding(kind, seen, "Leave the softmax out of the model: cross-entropy takes the logits")]
+    if _is_logistic(loss_fn, output, batch[1]):
+        seen = "the model's outputs lie between 0 and 1, and the loss takes a sigmoid of them"
+        return [Finding("sigmoid twice", seen, "Leave the sigmoid out of the model: this loss takes the logits")]
+    return []
+
+
+def _ignores_shift(loss_fn: Callable[..., Tensor], output: Tensor, target: Any) -> bool:
+    """Whether a constant added to all outputs changes nothing: so it is with a softmax and with nothing else here."""
+    try:
+        before, after = (loss_fn(output + shift, target).mean() for shift in (0.0, 3.0))
+    except (ValueError, RuntimeError, TypeError):
+        return False
+    return bool(before.abs() > TOLERANCE) and bool((after - before).abs() <= TOLERANCE * before.abs())
+
+
+def _is_logistic(loss_fn: Callable[..., Tensor], output: Tensor, target: Any) -> bool:
+    """Whether the loss is that of logits under a sigmoid."""
+    if not isinstance(target, Tensor) or target.shape != output.shape or not target.is_floating_point():
+        return False
+    theirs = loss_fn(output, target).mean()
+    ours = nn.functional.binary_cross_entropy_with_logits(output, target)
+    return bool((theirs - ours).abs() <= TOLERANCE * ours.abs())
+
+
+def _near(values: Tensor, goal: float) -> bool:
+    return bool((values - goal).abs().max() <= TOLERANCE)

@@ -1,0 +1,116 @@
+"""The lines and tables of the front page that come from records: verdicts, what training costs, and what is not won."""
+
+from collections.abc import Sequence
+
+from autogd.experiments.quality.summary import Standing, tally
+from autogd.experiments.trust.cells import CELLS
+from autogd.experiments.trust.summary import RECOVERY, count
+from autogd.experiments.trust.summary import Standing as TrustStanding
+from autogd.report.markdown import grid
+
+__all__ = ["costs", "not_below", "not_won", "verdicts"]
+
+NAMES = {
+    "agd-stochastic": "StochasticAGD", "agd-averaged": "AGD, averaging", "agd": "AGD", "adam": "Adam", "muon": "Muon",
+    "schedulefree-adamw": "schedule-free AdamW", "prodigy": "Prodigy", "soap": "SOAP",
+}  # fmt: skip
+SHOWN = ("cnn", "resnet", "vit", "gpt", "lstm")
+TUNED = ("adam", "muon", "sgd")
+
+
+def verdicts(quality: Sequence[Standing], trust: Sequence[TrustStanding]) -> str:
+    """How ours does beside tuned and untuned rivals, a line each.
+
+    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
+    ...             for name, loss in (("agd-stochastic", 1.0), ("adam", 2.0)))
+    >>> verdicts([one, two], [])
+    '- Beside the best Adam of a grid of rates and schedules: below on 1 of 1 workloads, within the spread on 0...'
+    """
+    lines = []
+    for each in tally(quality):
+        if each.rival in NAMES and not each.rival.startswith("agd"):
+            name, total = NAMES[each.rival], each.below + each.within + each.above
+            which = (
+                f"the best {name} of a grid of rates and schedules" if each.rival in TUNED else f"{name} as it comes"
+            )
+            lines.append(
+                f"- Beside {which}: below on {each.below} of {total} workloads, within the spread on {each.within}, "
+                f"above on {each.above}."
+            )
+    if trust:
+        every = count(trust)[-1]
+        starts = [each.recovery for each in trust if each.recovery is not None]
+        adam = [each.adam_recovery for each in trust if each.adam_recovery is not None]
+        lines.append(
+            f"- Of {every.won + every.even + every.lost} cells in which an optimiser may get lost (batches of one, bad "
+            f"starts, spikes, changing tasks): won {every.won}, even {every.even}, lost {every.lost}, beside the best "
+            "of three Adams."
+        )
+        lines.append(
+            f"- Of {len(starts)} disturbed starts, {_recovered(starts)} end within {RECOVERY - 1:.0%} of the "
+            f"undisturbed (Adam: {_recovered(adam)})."
+        )
+    return "\n".join(lines)
+
+
+def costs(quality: Sequence[Standing]) -> str:
+    """Processor time of a run, over Adam's for the same number of steps, as Markdown.
+
+    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, 1.0, 0.1, None, seconds)
+    ...             for name, seconds in (("agd-stochastic", 12.0), ("adam", 10.0)))
+    >>> print(costs([one, two]))
+    | workload | StochasticAGD | Adam |
+    | --- | --- | --- |
+    | `gpt` | 1.20 | 1 (10 s) |
+    """
+    table = {(each.workload, each.optimiser): each.seconds for each in quality}
+    shown = [name for name in SHOWN if (name, "adam") in table]
+    columns = [name for name in NAMES if any((workload, name) in table for workload in shown)]
+    rows = []
+    for workload in shown:
+        adam = table[workload, "adam"]
+        cells = [f"{table[workload, name] / adam:.2f}" if (workload, name) in table else "–" for name in columns]
+        cells[columns.index("adam")] = f"1 ({adam:.0f} s)"
+        rows.append((f"`{workload}`", *cells))
+    return "\n".join(grid(("workload", *(NAMES[name] for name in columns)), rows)) if rows else ""
+
+
+def not_won(trust: Sequence[TrustStanding]) -> str:
+    """The cells of `bench trust` that ours does not win, worst first, as Markdown.
+
+    >>> not_won([TrustStanding("gan", "gan", "agd-stochastic", None, None, 1.26, "lost", None, None)]).splitlines()[2]
+    '| `gan` | eight Gaussians on a ring, ... | 1.26 | lost |'
+    """
+    rest = sorted(
+        (each for each in trust if each.verdict != "won" and each.ratio is not None), key=_ratio, reverse=True
+    )
+    rows = [(f"`{each.cell}`", CELLS[each.cell].content, f"{_ratio(each):.2f}", each.verdict or "") for each in rest]
+    return "\n".join(grid(("cell", "what is trained", "loss ÷ best Adam's", "verdict"), rows)) if rows else ""
+
+
+def not_below(quality: Sequence[Standing]) -> str:
+    """The workloads on which a rival ends below ours by more than the spread, as Markdown.
+
+    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
+    ...             for name, loss in (("agd-stochastic", 2.0), ("adam", 1.0)))
+    >>> not_below([one, two]).splitlines()[2]
+    '| `gpt` | Adam | 2.00 |'
+    """
+    ours = {each.workload: each for each in quality if each.optimiser == "agd-stochastic"}
+    rows = []
+    for each in quality:
+        mine = ours.get(each.workload)
+        if mine is not None and each is not mine and each.loss < mine.loss - max(mine.spread or 0, each.spread or 0):
+            rows.append(
+                (f"`{each.workload}`", NAMES.get(each.optimiser, each.optimiser), f"{mine.loss / each.loss:.2f}")
+            )
+    return "\n".join(grid(("workload", "rival", "our loss ÷ the rival's"), rows)) if rows else ""
+
+
+def _ratio(standing: TrustStanding) -> float:
+    assert standing.ratio is not None
+    return standing.ratio
+
+
+def _recovered(ratios: Sequence[float]) -> int:
+    return sum(ratio <= RECOVERY for ratio in ratios)

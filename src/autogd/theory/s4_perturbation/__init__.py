@@ -1,0 +1,1 @@
+"""How far the output moves when the weights move: bounds, operations on bounds, and the bound of a network."""

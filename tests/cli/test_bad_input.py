@@ -1,0 +1,222 @@
+"""Bad input on the command line: one clear line, a status, and nothing that exists is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import autogd
+from autogd.cli.main import main
+from autogd.training import Run, find_runs
+from patience import finish, wait_until
+
+SMALL = ["--depth", "2", "--width", "8", "--epochs", "1"]
+
+OWN = """
+import torch
+from torch import nn
+
+instance = nn.Linear(4, 2)
+
+def fine():
+    return nn.Linear(4, 2)
+
+def refuses():
+    raise RuntimeError("no such weights")
+
+def doubts():
+    raise ValueError("bad width")
+
+def narrow():
+    return fine(), nn.CrossEntropyLoss(), (torch.randn(8, 3), torch.zeros(8).long())
+
+def mislabelled():
+    return fine(), nn.CrossEntropyLoss(), (torch.randn(8, 4), torch.zeros(7).long())
+
+class Nothing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) / 0
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) @ torch.ones(3, 3)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("mymod", None)
+
+
+@pytest.fixture
+def mymod(tmp_path):
+    (tmp_path / "mymod.py").write_text(OWN)
+
+
+def refused(words, capsys):
+    """The line that a command ends with."""
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--device", "cuda"], "device: 'cuda' cannot be used here"),
+        (["train", "--device", "gpu"], "device: 'gpu' cannot be used here"),
+        (
+            ["train", "--data", "text", "--data-dir", "text.txt", "--model", "fcn"],
+            "fcn takes images, and text is tokens",
+        ),
+        (["train", "--model", "gpt"], "gpt takes text, and digits has images"),
+        (["train", "--epochs", "0"], "epochs: expected at least 1"),
+        (["train", "--lr", "0.1"], "lr: agd-stochastic has no learning rate to set"),
+        (["compare", "--optimisers"], "--optimisers: name at least one"),
+        (["compare", "--seeds", "0"], "--seeds: expected at least 1"),
+        (["compare", "--optimisers", "adam", "agd=0.1"], "lr: agd has no learning rate to set"),
+        (["sweep", "--grid"], "--grid: name at least one"),
+        (["sweep", "--seeds", "-1"], "--seeds: expected at least 1"),
+        (["demo", "--out", "x.xyz"], "--out: x.xyz: a name ending in .png"),
+        (["demo", "--out", "nowhere/x.png"], "the folder nowhere does not exist"),
+        (["bench", "step", "--rounds", "0"], "--rounds: expected at least 1"),
+        (["bench", "step", "--optimisers"], "name at least one of each"),
+        (["bench", "zoo", "--steps", "0"], "--steps: expected at least 1"),
+        (["bench", "quality", "--report", "--figure", "x.xyz"], "--figure: x.xyz: a name ending in .png"),
+        (["report", "runs", "--out", "page.pdf"], "--out: page.pdf: a name ending in .html"),
+        (["explain", "mymod:missing"], "mymod has no 'missing'; it has"),
+        (["explain", "nowhere.py:make"], "there is no file nowhere.py"),
+        (
+            ["explain", "mymod:refuses"],
+            "RuntimeError: no such weights (in mymod.py, line 11, in refuses: raise",
+        ),
+        (["explain", "mymod:doubts"], "ValueError: bad width (in mymod.py, line 14, in doubts"),
+        (["doctor", "mymod:fine"], "expected (model, loss_fn, batch)"),
+        (["train", "--model", "mymod:Broken"], "in mymod.py, line 36, in forward: return self.layer"),
+        (["train", "--model", "mymod:fine"], "mymod:fine does not take samples of digits, of shape (1, 8, 8)"),
+        (["train", "--model", "mymod:fine", "--width", "3"], "--width: for the networks of autogd"),
+        (["train", "--data", "mymod:fine"], "mymod:fine: expected (train, test)"),
+        (["train", "--model", "mymod:Nothing"], "gives nan or infinity for finite samples: the model"),
+        (["train", "--out", "mymod.py"], "mymod.py: a run's folder cannot be made there"),
+        (["doctor", "mymod:narrow"], "mymod:narrow: the model does not take the batch: RuntimeError: mat1 and mat2"),
+        (["doctor", "mymod:mislabelled"], "the loss does not take the model's output and the targets"),
+        (["reproduce", "showcase", "--only", "nothing*", "--out", "rep"], "--only: nothing* matches no run"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_bad_word_is_one_line_and_leaves_nothing_behind(words, message, capsys, mymod, tmp_path):
+    (tmp_path / "text.txt").write_text("to be or not to be " * 100)
+    before = sorted(tmp_path.rglob("*"))
+    assert message in refused(words, capsys)
+    left = [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts]
+    assert [path for path in left if path not in before and path.name != "runs"] == []
+
+
+def test_an_instance_and_a_file_can_be_explained(mymod, capsys, tmp_path, monkeypatch):
+    assert main(["explain", "mymod:instance"]) == 0
+    assert "1 of 2 × 4" in capsys.readouterr().out
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    for place in ("../mymod.py:fine", str(tmp_path / "mymod.py:instance")):
+        assert main(["explain", place, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+
+
+def test_a_syntax_error_is_told_with_its_line(tmp_path, capsys):
+    (tmp_path / "torn.py").write_text("def make(:\n")
+    assert "torn.py, line 1: def make(:" in refused(["explain", "torn.py:make"], capsys)
+
+
+def test_a_module_that_the_users_module_lacks_is_told_with_the_line_that_asks_for_it(tmp_path, capsys):
+    (tmp_path / "needy.py").write_text("import no_such_thing\n")
+    said = refused(["explain", "needy:make"], capsys)
+    assert "No module named 'no_such_thing' (in needy.py, line 1" in said
+
+
+def test_an_empty_comparison_overwrites_nothing(tmp_path, capsys):
+    command = ["compare", *SMALL, "--optimisers", "agd", "--seeds", "1", "--out", "both"]
+    assert main([*command, "--json"]) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "both").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    for words in (["--seeds", "0"], ["--optimisers"]):
+        refused([*command, *words], capsys)
+    assert {path: path.read_bytes() for path in (tmp_path / "both").rglob("*") if path.is_file()} == before
+
+
+def test_a_missing_package_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "prodigyopt", None)
+    monkeypatch.setitem(sys.modules, "dog", None)
+    said = refused(["compare", *SMALL, "--optimisers", "agd", "prodigy", "--out", "both"], capsys)
+    assert "prodigy needs prodigyopt, which is not installed: pip install 'autogd[bench]'" in said
+    assert not (tmp_path / "both").exists()
+    assert "dog needs dog-optimizer" in refused(["bench", "step", "--optimisers", "dog", "--rounds", "1"], capsys)
+    assert "dog needs dog-optimizer" in refused(["bench", "quality", "--optimisers", "dog", "--fresh"], capsys)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert "the zoo needs peft" in refused(["bench", "zoo"], capsys)
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path):
+    words = [sys.executable, "-m", "autogd", command, "--epochs", "500", "--depth", "2", "--width", "8", "--out", "all"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: list((tmp_path / "all").glob("*/metrics.jsonl")), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = finish(process)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert f"autogd {command}: stopped, and saved in all; the same command goes on" in errors
+    (run,) = find_runs(tmp_path / "all")  # those that wait for their turn have no folder yet
+    assert list(run.checkpoints.glob("step-*"))
+
+
+def test_a_finished_run_is_trained_longer_as_if_it_had_never_ended(tmp_path, capsys):
+    from safetensors.torch import load_file
+
+    for name, epochs in (("short", "2"), ("long", "4")):
+        assert main(["train", "--depth", "2", "--width", "8", "--epochs", epochs, "--out", name, "--json"]) == 0
+    assert main(["train", "--resume", "short", "--epochs", "4", "--json"]) == 0
+    capsys.readouterr()
+    short, long = (load_file(tmp_path / name / "weights.safetensors") for name in ("short", "long"))
+    assert all(torch.equal(short[name], long[name]) for name in long)
+    assert [line["epoch"] for line in Run(tmp_path / "short").metrics()] == [1, 2, 3, 4]
+    assert Run(tmp_path / "short").summary()["epochs"] == 4
+    assert "has 4 in all already; name a larger number" in refused(
+        ["train", "--resume", "short", "--epochs", "3"], capsys
+    )
+    words = ["--optimiser", "adam", "--schedule", "cosine", "--out", "cosine", "--json"]
+    assert main(["train", *SMALL, *words]) == 0
+    capsys.readouterr()
+    assert "the schedule of cosine ends at epoch 1" in refused(["train", "--resume", "cosine", "--epochs", "3"], capsys)
+
+
+def test_as_many_checkpoints_are_kept_as_asked_for(tmp_path, capsys):
+    words = ["--depth", "2", "--width", "8", "--epochs", "5", "--checkpoints", "4", "--out", "run", "--json"]
+    assert main(["train", *words]) == 0
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 4
+
+
+def test_an_error_of_our_own_keeps_its_traceback(monkeypatch, capsys):
+    from autogd.cli import explain
+
+    monkeypatch.setattr(explain, "explain", {}.__getitem__)
+    with pytest.raises(KeyError):
+        main(["explain", "torch.nn:Identity"])
+    assert "an error of autogd itself, please report it" in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""What README and the first pages say is what the commands print."""
+
+import re
+import runpy
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from autogd import AGD, StochasticAGD
+from autogd.cli.main import COMMANDS, main
+from autogd.experiments.zoo import ZOO
+from autogd.report.markdown import filled
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "front_page.py"))
+README = (ROOT / "README.md").read_text()
+START, TRAINING = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("start", "training"))
+POINTS = 0.015  # by which accuracies on 360 images may differ between processors
+
+
+def blocks(text):
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["README", "WHEN_NOT"])
+def test_verdicts_and_tables_are_those_of_the_records(name):
+    page, parts = SCRIPT[name], SCRIPT[{"README": "readme", "WHEN_NOT": "when_not"}[name]]()
+    assert filled(page.read_text(), parts) == page.read_text(), "run: python benchmarks/front_page.py"
+
+
+def test_a_digit_that_differs_from_the_records_is_noticed():
+    line = next(line for line in README.splitlines() if line.startswith("- Beside the best Adam"))
+    wrong = README.replace(line, re.sub(r"\d+", "99", line, count=1))
+    assert filled(wrong, SCRIPT["readme"]()) != wrong
+
+
+def test_the_glossary_page_is_what_the_command_prints(capsys):
+    from autogd.cli.glossary import WORDS, markdown
+
+    assert (ROOT / "docs" / "glossary.md").read_text() == markdown(), "run: python benchmarks/front_page.py"
+    assert len(WORDS) == 10
+    assert main(["glossary"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n{word}\n" in f"\n{printed}" for word in WORDS)
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_start_prints_the_table_and_the_accuracy_that_it_shows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": "__main__"}
+    for block in blocks(START):
+        exec(compile(block, "start.md", "exec"), scope)
+    printed = capsys.readouterr().out
+    (table,) = re.findall(r"^```text\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
+    assert table in printed
+    said, found = (float(re.search(r"test accuracy (\d+\.\d)%", text)[1]) / 100 for text in (START, printed))
+    assert found == pytest.approx(said, abs=POINTS)
+
+
+def test_the_first_run_prints_what_the_page_shows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train"]) == 0
+    captured = capsys.readouterr()
+    said, found = (float(re.search(r"^test accuracy (\d+\.\d+)%", text, re.MULTILINE)[1]) / 100
+                   for text in (TRAINING, captured.out))  # fmt: skip
+    assert found == pytest.approx(said, abs=POINTS)
+    assert "the run is in runs/digits-fcn-agd-stochastic-" in captured.out
+    assert [line[:9] for line in captured.err.splitlines() if line.startswith("epoch")][::19] == [
+        "epoch   1",
+        "epoch  20",
+    ]
+
+
+STATES = {
+    "`StochasticAGD(model)`": StochasticAGD,
+    "`AGD(model, averaging=True)`": partial(AGD, averaging=True),
+    "`AGD(model)`": AGD,
+    "Adam": lambda model: torch.optim.Adam(model.parameters()),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_state_of_each_optimiser_is_as_large_as_the_table_says(name):
+    row = next(line for line in README.splitlines() if line.startswith(f"| {name} |"))
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    optimiser = STATES[name](model)
+    for _ in range(3):
+        model(torch.randn(8, 256)).square().mean().backward()
+        optimiser.step()
+    tensors = [each for state in optimiser.state.values() for each in state.values() if isinstance(each, torch.Tensor)]
+    held = sum(each.numel() * each.element_size() for each in tensors)
+    said = re.search(r"(\d) bytes a weight", row.split("|")[3])
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    assert held / weights == pytest.approx(float(said[1]) if said else 0.0, abs=0.1)
+
+
+def test_the_table_of_commands_names_every_command_and_no_other():
+    named = {word for words in re.findall(r"^\| (`autogd .*?) \|", README, re.MULTILINE)
+             for word in re.findall(r"`autogd (\w+)", words)}  # fmt: skip
+    assert named == set(COMMANDS)
+
+
+def test_the_number_of_architectures_is_that_of_the_zoo():
+    assert f"{len(ZOO)} architectures of `transformers`" in README
+
+
+def test_the_number_of_workloads_and_cells_is_that_of_the_benchmarks():
+    assert f"{len(SCRIPT['WORKLOADS'])} workloads, the same number of steps" in README
+    assert f"- Of {len(SCRIPT['CELLS'])} cells in which an optimiser may get lost" in README
+
+
+def test_the_doctor_of_the_start_page_finds_nothing(capsys):
+    scope = {"__name__": "__main__"}
+    for block in [*blocks(START)[:1], blocks(START)[2].partition("for epoch")[0], *blocks(START)[-1:]]:
+        exec(compile(block, "start.md", "exec"), scope)
+    assert "nothing to mend" in capsys.readouterr().out

@@ -1,0 +1,319 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+from autogd import AGD, initialise_
+from autogd.geometry.catalogue import read_roles
+from autogd.models import FCN
+from autogd.theory import perturbation_bound
+from autogd.theory.s4_perturbation.bound import Bound, normalise
+from autogd.theory.s4_perturbation.network import UnboundedError
+from autogd.theory.s4_perturbation.operations import LIPSCHITZ
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = (nn.Linear(width, width, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        return x + 0.3 * self.down(torch.tanh(self.up(x)))
+
+
+class Fork(nn.Module):
+    """Two branches side by side, then a difference."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(8, 6, bias=False), nn.Linear(8, 4, bias=False)
+        self.last, self.skip = nn.Linear(10, 3, bias=False), nn.Linear(8, 3, bias=False)
+
+    def forward(self, x):
+        joined = torch.cat([torch.relu(self.left(x)), -self.right(x)], dim=1)
+        return self.last(joined) - self.skip(x)
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.GELU(),
+        nn.AvgPool2d(3, stride=2),
+        nn.Conv2d(4, 4, 3, groups=2, bias=False),
+        nn.SiLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(4, 3, bias=False),
+    )
+
+
+def normalised():
+    return nn.Sequential(
+        nn.Linear(8, 8, bias=False), nn.LayerNorm(8, elementwise_affine=False), nn.ReLU(), nn.Linear(8, 4, bias=False)
+    )
+
+
+def biased():
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(147, 6), nn.RMSNorm(6), nn.Linear(6, 2), nn.LayerNorm(2)
+    )
+
+
+NETWORKS = {
+    "biased": (biased, (2, 9, 9)),
+    "plain": (lambda: FCN(4, 6, 8, 3), (8,)),
+    "residual": (lambda: nn.Sequential(nn.Linear(8, 6, bias=False), Residual(6), nn.ELU(), Residual(6)), (8,)),
+    "fork": (Fork, (8,)),
+    "convolutional": (convolutional, (2, 9, 9)),
+    "sigmoid": (lambda: nn.Sequential(nn.Linear(8, 6, bias=False), nn.Sigmoid(), nn.Linear(6, 2, bias=False)), (8,)),
+}
+
+
+def inputs(shape, seed, rows=5):
+    x = torch.randn(rows, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    rms = x.flatten(1).square().mean(1).sqrt()
+    return x / rms.view(-1, *[1] * len(shape))
+
+
+def perturb(model, sizes, seed):
+    """Move every parameter by its relative size: each of its matrices by exactly that much of its scale."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for role in read_roles(model):
+            step = torch.randn(role.parameter.shape, generator=g, dtype=torch.float64)
+            norms = torch.linalg.matrix_norm(role.atom.matrices(step), ord=2)
+            role.parameter.add_(step * sizes[role.name] * role.atom.scale / norms.max())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@settings(deadline=None, max_examples=10, derandomize=True)
+@given(seed=st.integers(0, 2**16), size=st.floats(0.001, 1.5))
+def test_no_network_moves_further_than_its_walked_bound(name, seed, size):
+    build, shape = NETWORKS[name]
+    model = initialise_(build().double(), torch.Generator().manual_seed(seed))
+    x = inputs(shape, seed)
+    bound = perturbation_bound(model, x)
+    sizes = {n: size * (1 + i % 3) / 3 for i, (n, _) in enumerate(model.named_parameters())}
+    with torch.no_grad():
+        before = model(x)
+        perturb(model, sizes, seed + 1)
+        delta = model(x) - before
+    assert float(before.square().mean(1).sqrt().max()) <= bound.size * (1 + 1e-9)
+    assert float(delta.square().mean(1).sqrt().max()) <= bound.change(sizes) * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(seed=st.integers(0, 2**16), size=st.floats(0.001, 0.5))
+def test_a_normalised_network_keeps_to_its_bound_on_the_stated_domain(seed, size):
+    model = initialise_(normalised().double(), torch.Generator().manual_seed(seed))
+    x = inputs((8,), seed)
+    with torch.no_grad():
+        before, inner = model(x), model[0](x)
+        sizes = {n: size for n, _ in model.named_parameters()}
+        perturb(model, sizes, seed + 1)
+        delta, moved = model(x) - before, model[0](x)
+    # the domain, measured: the deviation of what the norm layer was given, before and after
+    smallest = min(float(h.std(1, correction=0).min()) for h in (inner, moved))
+    model = initialise_(normalised().double(), torch.Generator().manual_seed(seed))
+    bound = perturbation_bound(model, x, smallest=smallest)
+    assert float(delta.square().mean(1).sqrt().max()) <= bound.change(sizes) * (1 + 1e-9)
+
+
+class Numbers(nn.Module):
+    """One number at every place, all positive: nothing is lost anywhere, so every bound must be reached."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(1, 1, bias=False) for _ in range(3))
+        self.last = nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            for value, layer in enumerate((self.a, self.b, self.c), start=1):
+                layer.weight.fill_(value)
+            # the direction of what it is given, [x + 2·1·x/2, 3x]: the concatenation loses nothing either
+            self.last.weight.copy_(torch.tensor([[2.0, 3.0]]))
+
+    def forward(self, x):
+        h = x + self.b(torch.relu(self.a(x))) / 2
+        return self.last(torch.cat([h, self.c(x)], 1))
+
+
+def test_the_bound_on_numbers_is_reached():
+    model = Numbers().double()
+    x = torch.ones(1, 1, dtype=torch.float64)
+    bound = perturbation_bound(model, x)
+    assert bound.size == pytest.approx(model(x).item())
+    for sizes in ({"a": 0.3, "b": 0.2, "c": 0.0, "last": 0.0}, {"a": 0.0, "b": 0.0, "c": 0.0, "last": 0.4}):
+        moved = Numbers().double()
+        with torch.no_grad():
+            for name, size in sizes.items():
+                weight = moved.get_parameter(f"{name}.weight")
+                unit = math.sqrt(weight.shape[0] / weight.shape[1])
+                weight += size * unit * weight / weight.norm()
+        # of the last layer's input [2, 3] a change of the first number reaches 2/√13 of what the bound must allow
+        lost = 2 / math.sqrt(13) if sizes["a"] else 1.0
+        expected = (moved(x) - model(x)).item() / lost
+        found = bound.change({f"{name}.weight": size for name, size in sizes.items()})
+        assert found == pytest.approx(expected)
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(seed=st.integers(0, 2**16), smallest=st.floats(0.05, 2.0), epsilon=st.sampled_from([0.0, 1e-5, 0.3]))
+def test_normalisation_keeps_to_its_constant_and_reaches_it(seed, smallest, epsilon):
+    g = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(2, 12, generator=g, dtype=torch.float64)
+
+    def norm(v):
+        return v / (v.square().mean() + epsilon).sqrt()
+
+    # on the edge of the domain, and anywhere in it
+    a = a / a.square().mean().sqrt() * smallest
+    b = b / b.square().mean().sqrt() * smallest * (1 + 3 * torch.rand((), generator=g, dtype=torch.float64))
+    unit = Bound(1.0, lambda relative: torch.ones(1, dtype=torch.float64))
+    constant = normalise(12, smallest, epsilon)(unit).change(0.0)
+    assert float((norm(a) - norm(b)).norm()) <= constant * float((a - b).norm()) * (1 + 1e-9)
+    sideways = b - (a @ b) / (a @ a) * a
+    step = 1e-5 * smallest * sideways / sideways.norm()
+    assert float((norm(a + step) - norm(a)).norm()) >= 0.999 * constant * float(step.norm())
+
+
+def dense(layer, shape):
+    """The matrix of a linear layer, column by column."""
+    eye = torch.eye(math.prod(shape), dtype=torch.float64).view(-1, *shape)
+    with torch.no_grad():
+        return layer(eye).flatten(1).T.numpy()
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.AvgPool2d(2), (3, 6, 6)),
+        (nn.AvgPool2d(3, stride=2), (2, 9, 9)),
+        (nn.AvgPool1d(4, stride=1), (1, 12)),
+        (nn.AvgPool2d(3, stride=1, padding=1), (1, 6, 6)),
+        (nn.AdaptiveAvgPool2d(2), (2, 6, 6)),
+        (nn.Conv2d(3, 4, 3, bias=False), (3, 7, 7)),
+        (nn.Conv2d(4, 4, (3, 2), groups=2, stride=2, padding=1, bias=False), (4, 6, 6)),
+        (nn.Conv1d(3, 5, 4, dilation=2, bias=False), (3, 16)),
+    ],
+)
+def test_linear_layers_are_no_larger_than_the_norm_of_their_dense_matrix_allows(layer, shape):
+    layer = layer.double()
+    norm = np.linalg.norm(dense(layer, shape), 2)
+    example = torch.zeros(1, *shape, dtype=torch.float64)
+    outputs = layer(example).numel()
+    bound = perturbation_bound(nn.Sequential(layer), example).size * math.sqrt(outputs / math.prod(shape))
+    assert norm <= bound * (1 + 1e-9)
+    if isinstance(layer, nn.AvgPool2d) and layer.kernel_size == layer.stride:
+        assert norm == pytest.approx(bound)
+
+
+FUNCTIONS = {
+    "relu": torch.relu, "relu6": nn.functional.relu6, "hardtanh": nn.functional.hardtanh,
+    "leaky_relu": nn.functional.leaky_relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+    "softplus": nn.functional.softplus, "abs": torch.abs, "sin": torch.sin, "gelu": nn.functional.gelu,
+    "silu": nn.functional.silu, "elu": nn.functional.elu, "identity": lambda x: x, "dropout": lambda x: x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+def test_lipschitz_constants_are_the_largest_slopes(name):
+    function = FUNCTIONS[name]
+
+    def slope(x, h=1e-6):
+        ahead, behind = (function(torch.tensor(x + s, dtype=torch.float64)) for s in (h, -h))
+        return abs(float(ahead - behind)) / (2 * h)
+
+    grid = max(np.linspace(-10, 10, 4001), key=slope)
+    best = minimize_scalar(lambda x: -slope(x), bounds=(grid - 0.01, grid + 0.01), method="bounded")
+    constant, at_zero = LIPSCHITZ[name]
+    assert constant == pytest.approx(max(slope(grid), -best.fun), rel=1e-4)
+    assert constant >= max(slope(grid), -best.fun) * (1 - 1e-6)
+    assert float(function(torch.zeros(()))) == pytest.approx(at_zero)
+
+
+def test_the_tanh_form_of_gelu_is_no_steeper():
+    x = torch.linspace(-6, 6, 100_001, dtype=torch.float64, requires_grad=True)
+    nn.functional.gelu(x, approximate="tanh").sum().backward()
+    assert float(x.grad.abs().max()) <= LIPSCHITZ["gelu"][0]
+
+
+@pytest.mark.parametrize("name", ["plain", "residual", "fork", "biased"])
+def test_the_polynomial_in_eta_is_the_change_at_equal_relative_sizes(name):
+    build, shape = NETWORKS[name]
+    bound = perturbation_bound(build(), inputs(shape, 0).float(), sizes="prescribed")
+    for eta in (0.01, 0.5, 3.0):
+        value = np.polynomial.polynomial.polyval(eta, bound.coefficients().numpy())
+        sizes = {name: eta * share for name, share in bound.shares.items()}
+        assert value == pytest.approx(bound.change(sizes), rel=1e-6)
+
+
+def test_every_layer_without_a_bound_is_named():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Softmax(1), nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False))
+    with pytest.raises(UnboundedError, match=r"Softmax.*BatchNorm1d") as caught:
+        perturbation_bound(model)
+    assert list(caught.value.names) == ["1", "2"]
+
+
+def test_a_forward_that_cannot_be_traced_is_said_to_be():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Linear(4, 4, bias=False)
+
+        def forward(self, x):
+            return self.weight(x) if x.sum() > 0 else x
+
+    with pytest.raises(UnboundedError, match=r"torch\.fx cannot trace it"):
+        perturbation_bound(Outer())
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: x * x, "constant|no bound"),
+        (lambda x: x + 1, "neither a value of the network"),
+        (lambda x: torch.cat([x, x]), "batch dimension"),
+        (lambda x: x.mean(0), "batch dimension"),
+        (lambda x: torch.softmax(x, 1), "no bound is known"),
+        (lambda x: 2 / x, "constant"),
+        (lambda x: nn.functional.leaky_relu(x, 7.0), "no bound is known"),
+    ],
+)
+def test_functions_without_a_bound_are_named(function, why):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+
+        def forward(self, x):
+            return function(self.first(x))
+
+    with pytest.raises(UnboundedError, match=why):
+        perturbation_bound(Model())
+
+
+def test_a_frozen_parameter_has_no_share_and_agd_agrees_on_the_rest():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    model[2].requires_grad_(False)
+    shares = perturbation_bound(model).shares
+    x = inputs((4,), 0).float()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimiser = AGD(model)
+    model(x).square().mean().backward()
+    optimiser.step()
+    for role in read_roles(model):
+        step = (role.parameter.detach() - before[role.name]).norm() / role.atom.scale
+        assert float(step) == pytest.approx(shares.get(role.name, 0.0) * float(optimiser.learning_rate), rel=1e-4)
+
+
+def test_the_modes_of_training_are_left_as_they_were():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Dropout(0.5), nn.Linear(4, 4, bias=False))
+    model[1].eval()
+    perturbation_bound(model)
+    assert [module.training for module in model] == [True, False, True]
+    assert model.training
