@@ -24,8 +24,8 @@ class StochasticAGD(AGD):
     is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
     the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
     hidden matrix above Prescription 1's size is brought back to it, by at most as much as a step moves it. A part
-    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the steps:
-    `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
+    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the
+    steps: `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
     `torch.optim.swa_utils.update_bn`.
 
     Only the relative size of gradients matters: a loss times any positive number gives the same steps. The state is
