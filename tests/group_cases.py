@@ -84,7 +84,7 @@ def pipeline(rank, world, given):
     for name, make in MAKERS.items():
         torch.manual_seed(0)
         one = stages(world)[0].double()
-        expected = train(one, make(one))
+        expected = train(one, make(one, process_group=False))
         torch.manual_seed(0)
         model, parts = stages(world)
         model.double()
@@ -104,7 +104,7 @@ def pipeline_of_two_copies(rank, world, given):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stage", "copy"))
     torch.manual_seed(0)
     one = stages(2)[0].double()
-    expected = train(one, StochasticAGD(one))
+    expected = train(one, StochasticAGD(one, process_group=False))
     torch.manual_seed(0)
     model, parts = stages(2)
     model.double()
@@ -130,7 +130,7 @@ def experts(rank, world, given):
             torch.manual_seed(0)
             one = Experts(world).double()
             torch.manual_seed(1)
-            expected = train(one, make(one), keep=gets_a_gradient)
+            expected = train(one, make(one, process_group=False), keep=gets_a_gradient)
             torch.manual_seed(0)
             model = Experts(world).double()
             # every rank calls its own expert by the same name
@@ -160,7 +160,7 @@ def no_gradient_on_one_rank(rank, world, given):
 
         torch.manual_seed(0)
         one = stages(2)[0].double()
-        expected = train(one, make(one), tick, keep=keep)
+        expected = train(one, make(one, process_group=False), tick, keep=keep)
         torch.manual_seed(0)
         model, parts = stages(2)
         model.double()
@@ -251,3 +251,21 @@ def refused_by_name(rank, world, given):
                 make(model.parameters())
             with pytest.raises(ValueError, match=r"FSDP1.*fully_shard"):
                 make(model)
+
+
+def copies_that_part_later(rank, world, given):
+    """Gradients that were averaged in the first step and are not in the second: refused, no weight changed."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 6)
+    optimiser = StochasticAGD(model)
+    for step in range(3):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
+        model.zero_grad()
+        model(x + (rank if step == 2 else 0)).square().sum().backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        if step < 2:
+            optimiser.step()
+            continue
+        with pytest.raises(ValueError, match=r"differ from rank to rank, and did not in the first step"):
+            optimiser.step()
+        assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

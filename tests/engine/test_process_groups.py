@@ -6,7 +6,7 @@ import many_ranks
 
 pytestmark = pytest.mark.distributed
 CASES = {
-    2: ["pipeline", "experts", "no_gradient_on_one_rank", "refusals", "refused_by_name"],
+    2: ["pipeline", "experts", "no_gradient_on_one_rank", "refusals", "refused_by_name", "copies_that_part_later"],
     4: ["pipeline", "pipeline_of_two_copies", "experts", "refusals"],
 }
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from autogd.engine.backend import Norms, Step
 from autogd.engine.owners import flops
 from autogd.engine.plan import Plan
+from autogd.engine.ranks import SAME
 from autogd.engine.shards import is_sharded, local
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.spread import Spread
@@ -44,16 +45,43 @@ class Sharded(SingleTensor):
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
         super().__init__(plan, geometry, momentum)
         self.spread = Spread(plan.parameters, plan.atoms, copies)
+        self.copies = copies if any(not is_sharded(parameter) for parameter in plan.parameters) else None
+        self.alike: Tensor | None = None  # whether the copies still are copies
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
         """The norms of gradients, momenta and held weights: one sum over the ranks."""
+        self._compare_copies(grads)
         if not momenta:
-            return super().measure(grads)
+            return self._void_if_apart(super().measure(grads))
         plan = self.plan
         measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
         sums = self.combined(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
         weights = plan.sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
-        return Norms(sums[0].sqrt(), sums[1].sqrt(), weights)
+        return self._void_if_apart(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
+
+    def _compare_copies(self, grads: list[Tensor]) -> None:
+        """Copies that share the work must stay copies: their gradients are equal on all ranks, in every step."""
+        if self.copies is None:
+            return
+        plain = [local(grad) for grad in grads if not is_sharded(grad)]
+        norms = torch._foreach_norm(
+            [grad._values() if grad.is_sparse else grad for grad in plain], 2, self.plan.reach.dtype
+        )
+        here = torch.nan_to_num(torch.stack([norm.to(plain[0].device) for norm in norms]).norm())
+        extremes = torch.stack([here, -here])
+        torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX, group=self.copies)
+        self.alike = extremes.sum() <= SAME * extremes[0]
+        if self.plan.on_cpu and not self.alike:
+            raise ValueError(
+                "the gradients differ from rank to rank, and did not in the first step; no weight was changed. Average "
+                "them in every step, or pass process_group=False if every rank trains a model of its own"
+            )
+
+    def _void_if_apart(self, norms: Norms) -> Norms:
+        """On an accelerator nobody looks: the step is then masked and counted, as if a gradient were not finite."""
+        if self.alike is None or self.plan.on_cpu:
+            return norms
+        return norms._replace(gradients=torch.where(self.alike, norms.gradients, torch.nan))
 
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()

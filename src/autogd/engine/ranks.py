@@ -22,7 +22,8 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.chain import Runs, joined
 
 __all__ = [
-    "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat", "refuse_zero_redundancy",
+    "SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat",
+    "refuse_zero_redundancy",
 ]  # fmt: skip
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
