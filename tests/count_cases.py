@@ -15,6 +15,7 @@ from autogd import AGD, StochasticAGD
 from autogd.experiments.scale.cost import costs, tensors_of
 from autogd.experiments.scale.counted import Counted
 from autogd.experiments.scale.shapes import gpt2
+from autogd.experiments.speed.memory import peak_bytes
 from autogd.geometry.polar import orthogonalise
 
 
@@ -53,6 +54,7 @@ def counts(rank, world, given):
                 optimiser.step()
             with CommDebugMode() as calls:
                 optimiser.step()
+            peak = peak_bytes(optimiser.step, torch.device("cpu"))
         for quantity in ("sent", "received"):
             found, said = getattr(counted, quantity), getattr(expected, quantity)
             assert abs(found / said - 1) < 0.02, f"{name}, {quantity}: {found} counted, {said} in the model"
@@ -60,6 +62,9 @@ def counts(rank, world, given):
         assert abs(found / expected.flops - 1) < 0.02, f"{name}: {found} FLOPs counted, {expected.flops} in the model"
         assert counted.calls == {"allreduce_": 2, "alltoall_base_": 2}, counted.calls
         assert sum(calls.get_comm_counts().values()) == 4, calls.get_comm_counts()
+        assert abs(peak / expected.temporary - 1) < 0.25, (
+            f"{name}: {peak} bytes held, {expected.temporary} in the model"
+        )
         whole = costs(tensors, 1, name)[0].loads[0].flops
         assert found <= 1.25 / world * whole, f"{name}: {found} of {whole}"
 

@@ -177,3 +177,33 @@ def fsdp_and_tensor_parallel(rank, world, given):
 
 def _parallel(model, mesh):
     return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def in_float32(rank, world, given):
+    """In float32 ranks part from one process by rounding alone: as much as one process parts from itself.
+
+    FSDP2 adds up gradients in another order, which moves them by 1e-7. Momentum is held in bfloat16, and where such a
+    difference falls on an edge of its rounding, it becomes 1/256 of that number.
+    """
+
+    class Moved(StochasticAGD):
+        def step(self, closure=None):
+            generator = torch.Generator().manual_seed(5)
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
+            return super().step(closure)
+
+    def place(model):
+        fully_shard(model)
+        return model
+
+    def alone(make):
+        return train(EveryAtom, lambda model: make(model, process_group=False), steps=12, dtype=torch.float32)[0]
+
+    def apart(found):
+        return max(float((found[key] - value).abs().max()) for key, value in one.items() if key not in ("η", "outputs"))
+
+    one, moved = alone(StochasticAGD), apart(alone(Moved))
+    spread = apart(train(EveryAtom, StochasticAGD, (rank, world), place, steps=12, dtype=torch.float32)[0])
+    assert 1e-4 < moved < 1e-2, moved
+    assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"

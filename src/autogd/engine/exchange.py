@@ -81,6 +81,7 @@ class Exchange:
         room: int = ROOM,
     ) -> None:
         self.group, self.rank, self.dtype, self.wire = group, rank, dtype, wire or dtype
+        self.device = torch.device("cpu")  # that of the pieces, once there are any
         self.layouts = {number: layout for number, layout, _ in tensors}
         ranks = len(tensors[0][1].coordinates)
         self.ownership = assign([(number, layout.shape, atom) for number, layout, atom in tensors], ranks, room)
@@ -107,10 +108,9 @@ class Exchange:
         coming = self._send_pieces(rounds[0], prepare) if rounds else None
         returning: tuple[_Round, Any] | None = None
         for at, now in enumerate(rounds):
-            arrived = coming
+            wholes = self._receive_pieces(now, coming)
             coming = self._send_pieces(rounds[at + 1], prepare) if at + 1 < len(rounds) else None
-            assert arrived is not None
-            back = self._send_directions(now, arrived, orthogonalise)
+            back = self._send_directions(now, wholes, orthogonalise)
             if returning is not None:
                 self._deliver(*returning, deliver)
             returning = now, back
@@ -119,29 +119,32 @@ class Exchange:
 
     def _send_pieces(self, now: _Round, prepare: Callable[[int], Tensor]) -> Any:
         pieces = {number: prepare(number) for number in now.tensors}
-        device = pieces[now.tensors[0]].device
-        out = torch.empty(now.pieces_out.numel, dtype=self.wire, device=device)
+        self.device = pieces[now.tensors[0]].device
+        out = torch.empty(now.pieces_out.numel, dtype=self.wire, device=self.device)
         sources = [c.box.of_piece(pieces[self._block(c).tensor]) for c in now.pieces_out.copies]
         _copy(now.pieces_out.views(out), sources)
         return self._all_to_all(out, now.pieces_out, now.pieces_in)
 
-    def _send_directions(self, now: _Round, arrived: Any, orthogonalise: Orthogonalise) -> Any:
-        pieces = self._received(arrived)
+    def _receive_pieces(self, now: _Round, coming: Any) -> dict[int, Tensor]:
+        """The blocks that this rank owns, whole; equal ones are views of one stack."""
+        pieces = self._received(coming)
         wholes: dict[int, Tensor] = {}
-        stacks: list[tuple[Tensor, Atom]] = []
-        blocks = self.ownership.blocks
-        for alike in _alike([blocks[index] for index in now.mine], now.mine):
-            first = blocks[alike[0]]
-            stack = torch.empty(len(alike), *first.shape, dtype=self.dtype, device=pieces.device)
-            stacks.append((stack, first.atom.repeated(len(alike))))
+        for alike in self._alike(now.mine):
+            shape = self.ownership.blocks[alike[0]].shape
+            stack = torch.empty(len(alike), *shape, dtype=self.dtype, device=pieces.device)
             wholes.update(zip(alike, stack.unbind(), strict=True))
         _copy([c.box.of_whole(wholes[c.block]) for c in now.pieces_in.copies], now.pieces_in.views(pieces))
-        for stack, atom in stacks:
-            result = orthogonalise(stack, atom)
-            if result.data_ptr() != stack.data_ptr():
-                stack.copy_(result)
-        out = torch.empty(now.directions_out.numel, dtype=self.wire, device=pieces.device)
+        return wholes
+
+    def _send_directions(self, now: _Round, wholes: dict[int, Tensor], orthogonalise: Orthogonalise) -> Any:
+        for alike in self._alike(now.mine):
+            first = wholes[alike[0]]
+            stack = first.as_strided((len(alike), *first.shape), (first.numel(), *first.stride()))
+            result = orthogonalise(stack, self.ownership.blocks[alike[0]].atom.repeated(len(alike)))
+            wholes.update(zip(alike, result.unbind(), strict=True))
+        out = torch.empty(now.directions_out.numel, dtype=self.wire, device=self.device)
         _copy(now.directions_out.views(out), [c.box.of_whole(wholes[c.block]) for c in now.directions_out.copies])
+        wholes.clear()  # make room for what comes back
         return self._all_to_all(out, now.directions_out, now.directions_in)
 
     def _deliver(self, now: _Round, back: Any, deliver: Callable[[int, Tensor], None]) -> None:
@@ -171,6 +174,14 @@ class Exchange:
         into, work, _ = arrived
         work.wait()
         return into
+
+    def _alike(self, indices: Sequence[int]) -> list[list[int]]:
+        """Blocks of one shape and atom, together."""
+        found: dict[Any, list[int]] = {}
+        for index in indices:
+            block = self.ownership.blocks[index]
+            found.setdefault((block.shape, block.atom), []).append(index)
+        return list(found.values())
 
     def _block(self, copy: _Copy) -> Block:
         return self.ownership.blocks[copy.block]
@@ -211,14 +222,6 @@ class Exchange:
                     at += math.prod(box.size)
             splits.append(at - start)
         return _Packing(splits, copies)
-
-
-def _alike(blocks: Sequence[Block], indices: Sequence[int]) -> list[list[int]]:
-    """Blocks of one shape and atom, together."""
-    found: dict[Any, list[int]] = {}
-    for block, index in zip(blocks, indices, strict=True):
-        found.setdefault((block.shape, block.atom), []).append(index)
-    return list(found.values())
 
 
 def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:

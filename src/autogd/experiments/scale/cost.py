@@ -144,29 +144,35 @@ def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> 
         here = sum(held[number] for number in {plan.blocks[i].tensor for i in some})
         buffers.append((here, sum(block.numel for block in mine)))
         products.append(_products(mine))
-    most = vectors
+    # moving a tensor takes up to four copies of the piece here, one tensor at a time
+    largest = [max((held[plan.blocks[i].tensor] for i in some), default=0) for some in plan.rounds]
+    most = vectors + 4 * WIDE * max((n for n, (_, a) in zip(held, tensors, strict=True) if not flops(a)), default=0)
+    none = (0, 0)
     for at, (here, owned) in enumerate(buffers):
-        after = buffers[at + 1] if at + 1 < len(buffers) else (0, 0)
-        before = buffers[at - 1] if at else (0, 0)
-        arrived, coming, returning = (WIRE * sum(each) for each in ((here, owned), after, before))
-        packing = (WIDE + WIRE) * after[0] + WIRE * after[1] + arrived + returning
-        working = arrived + coming + returning + WIDE * owned + products[at]
-        most = max(most, packing, working, WIDE * here + WIRE * (here + owned))
+        after = buffers[at + 1] if at + 1 < len(buffers) else none
+        before = buffers[at - 1] if at else none
+        now, coming, returning = (WIRE * sum(each) for each in ((here, owned), after, before))
+        arriving = WIDE * here + now if at == 0 else 0  # the first round is packed before there is anything else
+        unpacking = now + WIDE * owned + returning
+        packing = WIDE * (owned + after[0]) + coming + returning
+        working = coming + returning + WIDE * owned + products[at]
+        delivering = coming + now + returning + WIDE * (before[0] + 4 * largest[at - 1]) if at else 0
+        last = now + WIDE * (here + 4 * largest[at])
+        most = max(most, arriving, unpacking, packing, working, delivering, last)
     return most
 
 
 def _products(blocks: Sequence[Block]) -> int:
-    """What the products of the largest stack of equal matrices hold: two copies of it, and three squares."""
+    """What the products hold besides a stack of equal matrices: two copies of it and three squares, or its factors."""
     stacks: dict[Atom, int] = {}
     for block in blocks:
         stacks[block.atom] = stacks.get(block.atom, 0) + 1
-    return max(
-        (
-            WIRE * n * a.parts * (2 * a.fan_out * a.fan_in + 3 * min(a.fan_out, a.fan_in) ** 2)
-            for a, n in stacks.items()
-        ),
-        default=0,
-    )
+    most = 0
+    for atom, count in stacks.items():
+        numbers, side = atom.fan_out * atom.fan_in, min(atom.fan_out, atom.fan_in)
+        working = WIRE * (2 * numbers + 3 * side * side)
+        most = max(most, count * atom.parts * max(working, 2 * WIDE * numbers))
+    return most
 
 
 def _gathered(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load]:
