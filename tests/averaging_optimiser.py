@@ -1,4 +1,4 @@
-"""AGD with the plain mean of all its weights: whoever swaps weights at the wrong moment is found out."""
+"""AGD with the plain mean of all its weights, which shows a swap at the wrong moment."""
 
 from contextlib import contextmanager
 
@@ -8,7 +8,7 @@ from autogd import AGD
 
 
 class MeanAGD(AGD):
-    """The mean is kept as state, as an optimiser that averages has to."""
+    """The mean is part of the state, as in every optimiser that averages."""
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -1,9 +1,9 @@
-"""A hundred pickles that mean harm, of every kind there is, each run the same."""
+"""A hundred malicious pickles of every kind, the same in each run."""
 
 import random
 import struct
 
-# real classes and functions: whoever looks one of them up and calls it, or gives it a state, leaves a trace
+# real classes and functions: calling one, or setting its state, leaves a trace
 CLASSES = (
     "pathlib PosixPath", "pathlib PurePath", "collections OrderedDict", "torch Size", "torch Tensor", "torch.nn Linear",
     "torch.distributed.checkpoint.metadata Metadata", "torch.distributed.checkpoint.metadata TensorProperties",
@@ -101,7 +101,7 @@ def huge(draws):
 
 
 def memo(draws):
-    """Notes that are taken up as something else than they were."""
+    """Memo entries that are reused as something else."""
     note = b"q" + bytes([draws.randrange(256)])
     fetch = b"h" + note[1:]
     return draws.choice(
@@ -118,7 +118,7 @@ KINDS = (build, reduce, imports, by_looking_up, of_old, new_object, extension, p
 
 
 def crafted(count: int = 100) -> list[tuple[str, bytes]]:
-    """So many pickles, one kind after the other, half of them with a harmless end."""
+    """A number of pickles, of each kind in turn, half of them with a harmless end."""
     draws = random.Random(0)
     made = []
     for i in range(count):

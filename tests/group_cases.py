@@ -256,10 +256,10 @@ def refused_by_name(rank, world, given):
 def copies_that_part_later(rank, world, given):
     """Gradients that were averaged in the first step and are not in the second: refused, no weight changed."""
     torch.manual_seed(0)
-    model = nn.Linear(6, 6)
+    model = nn.Linear(6, 6).double()
     optimiser = StochasticAGD(model)
     for step in range(3):
-        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(step)).double()
         model.zero_grad()
         model(x + (rank if step == 2 else 0)).square().sum().backward()
         before = [p.detach().clone() for p in model.parameters()]

@@ -1,4 +1,4 @@
-"""Give the crafted pickles to one reader, and print as JSON what came of each and which traces are left.
+"""Give the crafted pickles to one reader, and print as JSON the result of each and the traces left.
 
 usage: hostile_reading.py images|checkpoint|pickle FOLDER
 """
@@ -23,7 +23,7 @@ BUILTINS = [("copyreg", "_extension_registry"), ("copyreg", "dispatch_table"), (
 
 
 def traces():
-    """What a pickle might change: attributes of classes, modules, registries, the environment."""
+    """Everything that a pickle might change: attributes of classes, modules, registries, the environment."""
     found = {"modules": set(sys.modules)}
     for words in [*CLASSES, "autogd.data.pickle_machine Inert", "autogd.data.pickle_machine Machine"]:
         module, name = words.split(" ")
@@ -36,7 +36,7 @@ def traces():
 
 
 class Images:
-    """The reader of CIFAR's files; counts the instructions that it carries out."""
+    """The reader of CIFAR's files; counts the instructions that it executes."""
 
     def __init__(self, folder):
         self.path = folder / "batch"
@@ -71,7 +71,7 @@ def count(value, depth=0):
 
 
 class Checkpoint:
-    """The reader of checkpoints, given the pickle as each of its files, with checksums that fit wherever they can."""
+    """The reader of checkpoints; the pickle replaces each of its files in turn, with matching checksums if possible."""
 
     def __init__(self, folder):
         self.model = nn.Linear(2, 2)
@@ -92,7 +92,7 @@ class Checkpoint:
                 pass
             for file, good in self.files.items():
                 file.write_bytes(good)
-        # torch's index is not looked at, and any bytes will do as numbers
+        # torch's index is not read, and any bytes are valid numbers
         assert {".metadata"} <= set(read) <= {".metadata", "__0_0.distcp"}, read
         raise ValueError("refused wherever it matters")
 
@@ -101,7 +101,7 @@ def main(reader, folder):
     torch.manual_seed(0)
     folder = Path(folder)
     read = {"images": Images, "checkpoint": Checkpoint, "pickle": lambda _: pickle.loads}[reader](folder)
-    for plain in (b"\x80\x02}.", b"\x80\x02cposix\nsystem\n."):  # what a first use imports is no trace
+    for plain in (b"\x80\x02}.", b"\x80\x02cposix\nsystem\n."):  # imports of the first use are not traces
         try:
             if reader != "pickle":
                 read(plain)

@@ -1,4 +1,4 @@
-"""Algorithm 1 in NumPy, float64, with a forward and a backward pass of its own."""
+"""Algorithm 1 in NumPy, float64, with its own forward and backward pass."""
 
 import numpy as np
 

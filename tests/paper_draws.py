@@ -1,4 +1,4 @@
-"""What the tests of the paper's statements share: random problems, and the network written out as matrix products."""
+"""Shared by the tests of the paper's statements: random problems, and the network written as matrix products."""
 
 import functools
 import math
@@ -84,7 +84,7 @@ def sphere(rows, width, generator):
 def make(depth, width, batch, seed, *, prescribed=True, outputs=1):
     """A network of `depth` layers with widths up to `width`; at Prescription 1, or at sizes anywhere around it."""
     g = torch.Generator().manual_seed(seed)
-    # no narrower than half: relu layers of width one are mostly dead, and a dead network tests nothing
+    # at least half as wide: relu layers of width one are mostly dead, and a dead network tests nothing
     widths = [int(torch.randint((width + 1) // 2, width + 1, (), generator=g)) for _ in range(depth)]
     widths.append(int(torch.randint(outputs, width + 1, (), generator=g)))
     eta = float(0.01 + 1.5 * torch.rand((), generator=g))
@@ -102,7 +102,7 @@ def make(depth, width, batch, seed, *, prescribed=True, outputs=1):
 
 
 def aligned(depth, width, eta, seed):
-    """Rank-one layers with positive entries, each's output the next one's input: no norm is ever lost."""
+    """Aligned rank-one layers with positive entries: no norm is lost."""
     g = torch.Generator().manual_seed(seed)
     widths = [int(n) for n in torch.randint(1, width + 1, (depth + 1,), generator=g)]
     units = [torch.rand(n, generator=g, dtype=DTYPE) + 0.1 for n in widths]
@@ -131,7 +131,7 @@ def exact_directional(problem):
 
 
 def make_assumption_1_hold(problem):
-    """Targets of norm √d_L whose residual is at right angles to the model's linearisation error, sample by sample."""
+    """Targets of norm √d_L whose residual is orthogonal to the model's linearisation error, for each sample."""
     f = forward(problem.weights, problem.x)
     error = forward(problem.moved, problem.x) - f - exact_directional(problem)
     targets = []

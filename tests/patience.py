@@ -1,15 +1,15 @@
-"""Waiting for child processes: long enough for any machine, and with a message when it was not."""
+"""Wait for child processes: long enough for any machine, with a message on a time-out."""
 
 import subprocess
 import time
 
 import pytest
 
-PATIENCE = 600  # seconds; what is waited for takes a few on an idle machine
+PATIENCE = 600  # seconds; an idle machine needs only a few
 
 
 def run_child(command, **settings):
-    """Run a command to its end, and return what it said and its status."""
+    """Run a command to its end, and return its output and status."""
     try:
         return subprocess.run(
             [str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, check=False, **settings
@@ -19,17 +19,17 @@ def run_child(command, **settings):
 
 
 def finish(process):
-    """What a process that was started says until its end."""
+    """The output of a started process until its end."""
     try:
         return process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        process.terminate()  # not kill: torchrun ends what it started when it is asked to end
+        process.terminate()  # not kill: torchrun ends its processes only if it is asked to end
         said = process.communicate(timeout=PATIENCE)
         pytest.fail(f"{_words(process.args)}: not over after {PATIENCE} seconds; it said {said!r}")
 
 
 def wait_until(condition, process):
-    """Until something is so, while a process runs that is to make it so."""
+    """Wait until a condition holds, while a process runs."""
     for _ in range(PATIENCE * 50):
         if condition():
             return

@@ -203,7 +203,8 @@ def in_float32(rank, world, given):
     def apart(found):
         return max(float((found[key] - value).abs().max()) for key, value in one.items() if key not in ("η", "outputs"))
 
-    one, moved = alone(StochasticAGD), apart(alone(Moved))
+    one = alone(StochasticAGD)
+    moved = apart(alone(Moved))
     spread = apart(train(EveryAtom, StochasticAGD, (rank, world), place, steps=12, dtype=torch.float32)[0])
     assert 1e-4 < moved < 1e-2, moved
     assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"

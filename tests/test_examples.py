@@ -1,4 +1,4 @@
-"""Every example runs as it stands, with the real packages, and learns."""
+"""Every example runs unchanged, with the real packages, and learns."""
 
 import re
 import runpy
@@ -11,10 +11,10 @@ import pytest
 from patience import finish
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
-PROCESSES = ("ddp", "fsdp2")  # these are started by torchrun
+PROCESSES = ("ddp", "fsdp2")  # torchrun starts these
 
 
-HERE = ("pytorch", "lr_scheduler", "amp", "functional")  # torch alone, and nothing left behind: no process of their own
+HERE = ("pytorch", "lr_scheduler", "amp", "functional")  # they need only torch: no separate process
 
 
 @pytest.mark.filterwarnings("default")
@@ -31,7 +31,7 @@ def test_an_example_runs_and_learns(path, tmp_path, monkeypatch, capsys):
     else:
         shown = output_of(path, framework in PROCESSES, tmp_path)
     accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", shown)]
-    # chance is 10%; the last digits of a row of consecutive numbers are harder than those that come with scikit-learn
+    # chance is 10%; the last digits are harder than the others
     assert accuracies[-1] > (60 if framework == "transformers" else 85), shown
 
 

@@ -1,4 +1,4 @@
-"""What README and the first pages say is what the commands print."""
+"""README and the first pages show what the commands print."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "front_page.py"))
 README = (ROOT / "README.md").read_text()
 START, TRAINING = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("start", "training"))
-POINTS = 0.015  # by which accuracies on 360 images may differ between processors
+POINTS = 0.015  # tolerance: accuracies on 360 images may differ between processors
 
 
 def blocks(text):

@@ -38,6 +38,6 @@ def test_no_crafted_pickle_leaves_a_trace(reader, tmp_path):
 
 
 def test_plain_unpickling_would_have_left_traces(tmp_path):
-    """The traces are looked for in the right places."""
+    """The test looks for traces in the right places."""
     hit = {kind for kind, _, changed in reading("pickle", tmp_path) if changed}
     assert {"build", "reduce", "imports", "by_looking_up", "new_object", "memo"} <= hit

@@ -1,4 +1,4 @@
-"""The script that runs LightBench: what it records, what it leaves out, and where it goes on."""
+"""The LightBench script: what it records, what it skips, and where it continues."""
 
 import importlib.util
 import json
@@ -79,7 +79,7 @@ def test_problems_run_and_stand_beside_the_published_table(tmp_path):
     pytest.importorskip("lightbench")
     pytest.importorskip("typer")
 
-    def said(*more):  # in a process of its own: the package changes torch's settings
+    def said(*more):  # in a separate process: the package changes torch's settings
         command = [sys.executable, str(PATH), "--optimiser", "adam", "--out", str(tmp_path / "out.jsonl"), *more]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""The notebooks of the site: their cells run, and what they show was stored when they ran."""
+"""The notebooks of the site: their cells run, and their outputs were stored by such a run."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def code_cells(path):
 
 @pytest.fixture
 def unseen():
-    """Pictures are drawn and thrown away; settings and threads are as before."""
+    """Draw figures and discard them; restore settings and threads."""
     import torch
     from matplotlib import pyplot
 

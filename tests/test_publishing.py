@@ -1,4 +1,4 @@
-"""What a release carries beside the code: the site by version, the conda recipe, the citation."""
+"""A release without its code: the site by version, the conda recipe, the citation."""
 
 import re
 import runpy

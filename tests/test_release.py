@@ -45,7 +45,7 @@ assert losses[-1] < losses[0], losses
 
 
 def with_its_dependencies(name: str, known: set[str]) -> set[str]:
-    """The distribution's name and those of all that it needs here."""
+    """The names of a distribution and of all its dependencies."""
     if name not in known:
         known.add(name)
         for requirement in map(Requirement, distribution(name).requires or ()):
@@ -69,7 +69,7 @@ def source(tmp_path_factory):
 def built(source, tmp_path_factory):
     """The wheel and the source archive."""
     out = tmp_path_factory.mktemp("dist")
-    # from the source archive, as anybody would; without isolation, which would need a network
+    # from the source archive, as users do; without isolation, which needs a network
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source]
     done = run_child(command, env={**os.environ, "AUTOGD_NATIVE": ""})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,7 +78,7 @@ def built(source, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(built, tmp_path_factory):
-    """The interpreter of an environment that has the wheel, and torch with what torch needs, by links."""
+    """The interpreter of an environment with the wheel, and links to torch and its dependencies."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, symlinks=True)
     packages = next(place.glob("lib/python*/site-packages"))

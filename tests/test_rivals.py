@@ -1,4 +1,4 @@
-"""The rivals from packages of their own: each is built, learns, and says which package it needs."""
+"""The rivals from other packages: each is built, learns, and names the package that it needs."""
 
 import sys
 
@@ -23,7 +23,7 @@ def network():
 
 
 def losses(name, model, steps=60, lr=None):
-    """The training loss at every step, on a batch that can be learnt by heart."""
+    """The training loss at every step, on a batch that can be memorised."""
     images, targets = torch.randn(16, 1, 4, 4), torch.randn(16, 2)
     optimiser = baselines.build(name, model, lr)
 
@@ -43,7 +43,7 @@ def test_every_rival_with_a_package_is_a_baseline_and_runs_untuned():
 @pytest.mark.parametrize("name", EVERY)
 def test_a_rival_at_its_defaults_lowers_a_loss(name):
     pytest.importorskip(rivals.PACKAGES[name])
-    # these begin with steps that are tiny, and grow
+    # their first steps are tiny
     slow = name in ("dog", "prodigy-plus", "schedulefree-radam")
     values, _ = losses(name, network(), steps=300 if slow else 60)
     assert values[-1] < 0.98 * values[0]

@@ -1,4 +1,4 @@
-"""The house stands: imports go one way, and every public name is announced."""
+"""Imports go one way between rooms, and every public name is in `__all__`."""
 
 import ast
 import importlib
@@ -10,12 +10,12 @@ import pytest
 import autogd
 
 SOURCE = Path(autogd.__file__).parent
-# a room imports from itself and from those to its left
+# a room imports from itself and from rooms to its left
 ROOMS = [
     "losses", "geometry", "engine", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "rivals",
     "baselines", "training", "experiments", "report", "cli",
 ]  # fmt: skip
-# the two doors: `import autogd` gathers the public names, `python -m autogd` starts the command
+# the entry points: `import autogd` has the public names, `python -m autogd` is the command
 DOORS = {"__init__", "__main__"}
 MODULES = sorted(module.name for module in pkgutil.walk_packages(autogd.__path__, "autogd."))
 

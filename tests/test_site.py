@@ -19,7 +19,7 @@ from patience import run_child
 
 DOCS = Path(__file__).parents[1] / "docs"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-# what the pages are made of: autodoc imports the frameworks that integrations are for
+# needed by the pages: autodoc imports the frameworks of the integrations
 NEEDED = ("sphinx", "myst_nb", "furo", "latex2mathml", "lightning", "skorch", "transformers")
 MISSING = [name for name in NEEDED if find_spec(name) is None]
 OPENED = ("start", "results", "api", "derivation", "notebooks/ten_minutes", "quality", "speed", "training")
@@ -67,7 +67,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)}: mi
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Where the site was built, warnings being errors. A dozen seconds on a core that has nothing else to do."""
+    """The folder of the built site; warnings are errors. It takes a dozen seconds on an idle core."""
     folder = tmp_path_factory.mktemp("site") / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(folder)]
     done = run_child(command)

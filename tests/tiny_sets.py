@@ -12,7 +12,7 @@ from autogd.data.fetch import RemoteFile
 
 
 class Python2Pickle:
-    """Writes the instructions that Python 2 wrote the official CIFAR files with."""
+    """Writes pickles with the instructions of Python 2, as in the official CIFAR files."""
 
     def __init__(self) -> None:
         self.out = bytearray(b"\x80\x02")

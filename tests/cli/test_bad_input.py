@@ -1,4 +1,4 @@
-"""Bad input on the command line: one clear line, a status, and nothing that exists is lost."""
+"""Bad input on the command line: one clear line, an exit status, and no file is lost."""
 
 import json
 import os
@@ -182,8 +182,8 @@ def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path):
         _, errors = finish(process)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert f"autogd {command}: stopped, and saved in all; the same command goes on" in errors
-    (run,) = find_runs(tmp_path / "all")  # those that wait for their turn have no folder yet
+    assert f"autogd {command}: stopped, and saved in all; repeat the command to go on" in errors
+    (run,) = find_runs(tmp_path / "all")  # later runs have no folder yet
     assert list(run.checkpoints.glob("step-*"))
 
 

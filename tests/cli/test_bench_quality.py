@@ -32,7 +32,7 @@ def raced(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty place to run in, and no records but those that the test makes."""
+    """An empty folder to run in, with only the records that the test makes."""
     monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED", tmp_path / "committed.jsonl")
     monkeypatch.setattr("autogd.cli.bench_quality.COMMITTED_LONG", tmp_path / "long.jsonl")
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ def attempted(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty place to run in, and no records but those that the test makes."""
+    """An empty folder to run in, with only the records that the test makes."""
     monkeypatch.setattr(bench_trust, "COMMITTED", tmp_path / "records")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -100,7 +100,7 @@ def test_a_stop_keeps_every_finished_run(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(bench_trust, "attempt", stopped)
     assert main(["bench", "trust", "--cells", "gan"]) == 130
-    assert "goes on from there" in " ".join(capsys.readouterr().err.split())
+    assert "without --fresh to continue" in " ".join(capsys.readouterr().err.split())
     assert list(Records(folder / "runs" / "trust").every()) == done
 
 

@@ -64,7 +64,7 @@ def test_a_factory_in_the_current_folder_is_found(tmp_path):
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
 def test_a_reader_who_has_seen_enough_is_no_error(words):
     reading, writing = os.pipe()
-    os.close(reading)  # as `| head -1` does when it has its line
+    os.close(reading)  # as `| head -1` does after its line
     command = [sys.executable, "-m", "autogd", *words]
     out = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)

@@ -1,4 +1,4 @@
-"""A network and data of one's own on the command line: the same records, checkpoints, report and comparison."""
+"""A user's own network and data on the command line: the same records, checkpoints, report and comparison."""
 
 import json
 import sys

@@ -26,7 +26,7 @@ def test_train_with_no_argument_passes_95_percent_on_digits_and_draws_a_figure(t
     assert folder.name.startswith("digits-fcn-agd-")
     summary = Run(folder).summary()
     assert summary["test_accuracy"] > 0.95
-    # work that takes seconds anywhere: 20 epochs of 11 batches, on a network of a few hundred thousand weights
+    # seconds of work on any machine: 20 epochs of 11 batches, on a network of a few hundred thousand weights
     assert summary["steps"] == 220
     assert summary["parameters"] < 500_000
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -78,7 +78,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_resume(tmp_path, capsys):
         process.send_signal(signal.SIGINT)
         _, errors = finish(process)
     assert process.returncode == 130
-    assert "and saved; go on with: autogd train --resume run" in errors
+    assert "and saved; resume with: autogd train --resume run" in errors
     assert 1 <= len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) <= 2
 
 

@@ -26,7 +26,7 @@ def write_idx(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Serve bytes at 127.0.0.1 under /<name>; `promise` more bytes than there are to cut a download short."""
+    """Serve bytes at 127.0.0.1 under /<name>; `promise` more bytes than there are, to interrupt a download."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     content: dict[str, tuple[bytes, int]] = {}

@@ -109,7 +109,7 @@ def test_an_archive_of_another_checksum_is_refused_before_it_is_opened(tmp_path)
 
 
 def outcome_of(archive: bytes, *, trusted: bool) -> str:
-    """What becomes of a damaged archive, `trusted` if it has the checksum that is published for it."""
+    """The result of loading a damaged archive; `trusted` if its checksum matches."""
     source = tiny_source(archive) if trusted else SOURCE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -139,7 +139,7 @@ def test_an_archive_with_a_flipped_bit_is_refused(place, bit):
     damaged = bytearray(ARCHIVE)
     damaged[place] ^= 1 << bit
     assert outcome_of(bytes(damaged), trusted=False) == "refused"
-    # even with a checksum made to match: what gets through is whole (a bit of gzip's time stamp, say)
+    # even with a matching checksum, what is accepted is complete (for example, a bit of gzip's time stamp)
     assert outcome_of(bytes(damaged), trusted=True) in ("refused", "read")
 
 

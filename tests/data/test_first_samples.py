@@ -1,4 +1,4 @@
-"""Part of a data set is its first samples, and nothing else changes."""
+"""A limited data set has its first samples, and nothing else changes."""
 
 import pytest
 import torch

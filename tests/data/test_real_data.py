@@ -1,4 +1,4 @@
-"""The loaders on the real thing, where it is on disk."""
+"""The loaders on real data, if it is on disk."""
 
 import hashlib
 import os

@@ -147,7 +147,7 @@ def test_importing_the_data_sets_needs_torch_alone():
 
 
 def slow_crop_and_flip(images, generator, padding=4):
-    """The same, a sample at a time."""
+    """The same, one sample at a time."""
     count, _, height, width = images.shape
     offsets = torch.randint(2 * padding + 1, (2, count, 1), generator=generator)
     mirror = torch.rand(count, 1, generator=generator) < 0.5

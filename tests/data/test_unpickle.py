@@ -1,4 +1,4 @@
-"""A pickle is a program: nothing but arrays and plain containers may come of it."""
+"""A pickle is a program: its result must be only arrays and plain containers."""
 
 import os
 import pickle
@@ -43,7 +43,7 @@ class Exploit:
 
 
 def hostile(canary: Path) -> dict[str, bytes]:
-    """Pickles that would each make `canary`, by another way in."""
+    """Pickles that would each create `canary`, in different ways."""
     command = f"touch {canary}".encode()
     touch = f"open({str(canary)!r}, 'w')"
     return {
@@ -110,7 +110,7 @@ def test_the_instructions_of_python_2_are_understood(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"\x80\x02Nr\xff\xff\xff\xff.",  # a note in the last place of a table of 4 thousand million
+        b"\x80\x02Nr\xff\xff\xff\xff.",  # a memo entry at index 2³² − 1
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.",
         b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\x00\x00.",
@@ -187,7 +187,7 @@ def test_a_shape_of_huge_numbers_is_refused_before_it_is_multiplied_out(tmp_path
 
 
 def survives(folder: Path, content: bytes) -> None:
-    """Either a plain dictionary comes of it or a ValueError that names the file."""
+    """The result is a plain dictionary, or a ValueError that names the file."""
     try:
         found = read(folder, content)
     except ValueError as error:
@@ -208,7 +208,7 @@ def test_a_truncated_pickle_is_refused(folder, length):
         read(folder, BATCH[:length])
 
 
-# most of the file is pixels, where a flipped bit is another pixel: aim at the instructions around them
+# most of the file is pixels, where a flipped bit is harmless: flip bits of the instructions around them
 PROGRAM = [i for i in range(len(BATCH)) if i < 400 or i > len(BATCH) - 40]
 
 

@@ -1,4 +1,4 @@
-"""Long workloads: rivals run by a recipe, samples in passes, texts with a hash; stand-ins for the data."""
+"""Long workloads: rivals with a recipe, samples in passes, texts with a hash; on made-up data."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def made(cell, loss=1.0, data=""):
 
 @pytest.fixture
 def small(monkeypatch):
-    """The long workloads at ten steps and small sizes, on made-up data; what is drawn is kept."""
+    """The long workloads with ten steps and small sizes, on made-up data; drawn samples are recorded."""
     drawn = []
 
     def images(_):

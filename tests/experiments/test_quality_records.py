@@ -1,4 +1,4 @@
-"""The benchmark of training quality: grids widen, what is recorded is not run again, and two small races run."""
+"""The benchmark of training quality: grids widen, recorded runs are not repeated, and two small races run."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def test_what_is_recorded_is_not_run_again(tmp_path, monkeypatch):
     run = Recorder(Records(tmp_path))
     first = [outcome.cell for outcome in trial("diabetes", "adam", run)]
     assert raced == list(dict.fromkeys(first))  # the winner's first seed was run by the grid
-    # a stop in the middle: one record is missing, and only that is run
+    # after a stop one record is missing, and only that is run
     path = tmp_path / "diabetes.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]))

@@ -1,4 +1,4 @@
-"""The summary of the benchmark of training quality, on hand-made records with answers worked out by hand."""
+"""The summary of the benchmark of training quality, on hand-made records with known answers."""
 
 import math
 
@@ -14,7 +14,7 @@ def outcome(optimiser, losses, lr=None, schedule="constant", seed=0, seconds=10.
 
 
 def grid(optimiser, last, schedule="constant"):
-    """A run a learning rate, with one seed."""
+    """One run per learning rate, with one seed."""
     return [outcome(optimiser, [9.0, 8.0, 7.0, loss], lr, schedule) for lr, loss in last.items()]
 
 

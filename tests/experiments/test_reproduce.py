@@ -21,7 +21,7 @@ from autogd.training import Config, Run, Stopped
 from autogd.training.setup import Setup
 
 ROOT = Path(__file__).parents[2]
-# where the second row has less than the first
+# the second row has less than the first here
 CUT = {
     "laptop": {"width-depth/phases": {"width": 256, "epochs": 30}, "showcase/fcn32": {"epochs": 4}},
     "workstation": {
@@ -103,7 +103,7 @@ def test_stopping_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("autogd.training.study.train", stop)
     assert main(["reproduce", "batch-size", "--out", str(tmp_path), "--json"]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "repeat the command to go on" in capsys.readouterr().err
 
 
 def test_an_unknown_experiment_is_named(capsys):
@@ -161,7 +161,7 @@ def test_the_second_row_has_the_tasks_of_the_first(name, scale):
     trials = EXPERIMENTS[name].trials(scale)
     mine = {trial: config for trial, config in trials.items() if config.optimiser == "agd-stochastic"}
     assert mine
-    if scale not in CUT:  # where a part has to do
+    if scale not in CUT:  # at these scales only a part is run
         assert len(mine) == sum(config.optimiser == "agd" for config in trials.values())
     for trial, config in mine.items():
         stem = trial.removesuffix("-agd-stochastic")
@@ -214,7 +214,7 @@ def test_the_full_scale_takes_steps_on_a_few_samples(trial, monkeypatch):
 
     monkeypatch.setattr(data, "load", few)
     setup = Setup.build(config)
-    assert setup.batch_size == 4  # all there are
+    assert setup.batch_size == 4  # all samples
 
     def closure():
         setup.model.zero_grad()

@@ -21,7 +21,7 @@ DRAWN = [name for name in EXPERIMENTS if name != "theories-table"]
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
-    """The committed records, a folder a run."""
+    """The committed records, one folder per run."""
     folder = tmp_path_factory.mktemp("results") / "laptop"
     unpack(RECORDS / "laptop", folder)
     return folder
@@ -29,7 +29,7 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def redrawn(unpacked):
-    """The committed records, drawn and judged anew, with training forbidden."""
+    """The committed records, drawn and judged again, with training forbidden."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
         assert main(["reproduce", "all", "--scale", "laptop", "--out", str(unpacked), "--json"]) == 0

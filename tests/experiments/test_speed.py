@@ -1,4 +1,4 @@
-"""What a step costs is measured as it says, and plain AGD's cost is as small as it claims where that can be counted."""
+"""The cost of a step is measured as described, and plain AGD's counted cost is as small as claimed."""
 
 import json
 

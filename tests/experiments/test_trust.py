@@ -1,4 +1,4 @@
-"""The benchmark of trust: cells disturb what they say, runs repeat, records resume, and means are judged."""
+"""The benchmark of trust: cells disturb what they name, runs repeat, records resume, and means are compared."""
 
 import json
 import math
@@ -85,7 +85,7 @@ def test_half_of_the_labels_are_random_and_the_test_is_clean():
     clean, noisy = SOURCES["digits"](None), SOURCES["digits, half of the labels random"](None)
     every = torch.arange(clean.samples)
     kept = (clean.batch(every)[1] == noisy.batch(every)[1]).float().mean()
-    assert 0.5 < kept < 0.6  # a tenth of the random ones are right by chance
+    assert 0.5 < kept < 0.6  # a tenth of the random labels are right by chance
     assert torch.equal(clean.held_out[1], noisy.held_out[1])
 
 

@@ -1,4 +1,4 @@
-"""The scale of a workstation: its plan, its costs, and that it goes on where it was stopped."""
+"""The workstation scale: its plan, its costs, and resuming after a stop."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_grids_are_as_planned():
 
 def test_the_whole_set_is_half_a_day_of_two_cores(tmp_path):
     hours = {name: effort(name, each.trials("workstation"), tmp_path).planned for name, each in EXPERIMENTS.items()}
-    assert sum(hours.values()) == pytest.approx(cost(TRIALS.values()).core_hours)  # what figures share counts once
+    assert sum(hours.values()) == pytest.approx(cost(TRIALS.values()).core_hours)  # shared runs count once
     assert 20 < sum(hours.values()) < 28
     assert cost([TRIALS["width-depth/depth4-width2048"]]).core_hours < 2
 

@@ -1,4 +1,4 @@
-"""Models that nobody here wrote: every parameter is understood, and the loss goes down."""
+"""Other people's models: every parameter is recognised, and the loss goes down."""
 
 import math
 from functools import cache
@@ -14,7 +14,7 @@ from autogd import AGD, StochasticAGD, explain, initialise_
 from autogd.experiments.zoo import ZOO, specimen
 from autogd.experiments.zoo_race import RATES, descend
 
-pytestmark = pytest.mark.filterwarnings("default")  # other packages' own warnings are theirs to mend
+pytestmark = pytest.mark.filterwarnings("default")  # warnings inside other packages
 
 
 @pytest.mark.parametrize("start", ["own", "initialise_"])
@@ -84,7 +84,7 @@ def test_an_architecture_that_is_not_there_is_named():
 
 
 def test_t5_s_own_factors_are_counted():
-    # it divides what enters a tied output matrix by √32, and does not divide its attention by √8
+    # it divides the input of a tied output matrix by √32, and does not divide its attention by √8
     rows = {row.parameter: row for row in explain(specimen("T5").model).rows}
     assert rows["shared.weight"].target == pytest.approx(math.sqrt(64 / 32) * math.sqrt(32))
     query = rows["decoder.block.0.layer.1.EncDecAttention.q.weight"]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from autogd.engine.rational import by_inversion
+from autogd.engine.rational import orthogonalise as rational
 from autogd.geometry.polar import orthogonalise
-from zolotarev import by_inversion
-from zolotarev import orthogonalise as rational
 
 REACH = 265
 

@@ -67,7 +67,7 @@ def test_a_trained_network_is_not_destroyed_and_improves_on_a_shifted_task():
             optimiser.step()
         worst[sizes] = max(losses[:10])
         if sizes == "measured":
-            assert losses[-1] < 0.7 * before
+            assert losses[-1] < 0.75 * before
     assert worst["measured"] <= 1.02 * before
     assert worst["measured"] <= worst["dimensional"]
 

@@ -1,4 +1,4 @@
-"""Lightning judges, keeps and leaves behind the averaged weights, resumes to the bit, and logs η."""
+"""Lightning validates and saves the averaged weights, resumes bit for bit, and logs η."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from averaging_optimiser import MeanAGD
 L = pytest.importorskip("lightning")
 from autogd.integrations.lightning import AveragedWeights  # noqa: E402
 
-# Lightning's own: it is behind torch's names, has advice on workers, and would resume in the same folder
+# Lightning's own warnings: torch's new names, advice on workers, resuming in the same folder
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:.*{words}")
     for words in ("LeafSpec", "does not have many workers", "Checkpoint directory", "The dirpath has changed")

@@ -1,4 +1,4 @@
-"""Averaged weights go into a model and out of it again, to the bit."""
+"""Averaged weights are swapped into a model and out again, bit for bit."""
 
 import pytest
 import torch

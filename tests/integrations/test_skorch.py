@@ -1,4 +1,4 @@
-"""skorch's nets give AGD the module, judge the averaged weights, and stay scikit-learn estimators."""
+"""skorch's nets give AGD the module, evaluate the averaged weights, and remain scikit-learn estimators."""
 
 import pickle
 
@@ -41,7 +41,7 @@ def classifier(**settings):
 def test_the_optimiser_reads_the_module_and_the_history_has_its_rate(task):
     net = classifier(optimizer__weight_decay=0.1).fit(*task)
     assert type(net.optimizer_) is StochasticAGD
-    # known from the module alone: by its shape this would be a bias
+    # known only from the module: by its shape this would be a bias
     assert net.optimizer_._atoms[net.module_.norm.weight].kind == "gain"
     assert net.optimizer_.param_groups[0]["weight_decay"] == 0.1
     assert net.optimizer_.param_groups[0]["lr"] == net.lr == 1

@@ -1,4 +1,4 @@
-"""Steps are written down every so often, with the numbers that the step had, and not looked at otherwise."""
+"""Telemetry is written every n steps, with the numbers of the step, and other steps are not read."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from autogd.integrations.telemetry import JSONL, MLflow, TensorBoard, WandB
 
 
 class Watched(AGD):
-    """Counts how often somebody looks."""
+    """Counts the reads."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""Trainer judges, saves and leaves behind the averaged weights, resumes to the bit, and reports η."""
+"""Trainer evaluates and saves the averaged weights, resumes bit for bit, and reports η."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from autogd.integrations.transformers import AveragedTrainer, DerivedRate  # noq
 
 
 class Trainer(AveragedTrainer):
-    """Notes at every prediction whether the weights are the averaged ones."""
+    """Records at every prediction whether the weights are the averaged ones."""
 
     judged = ()
 
@@ -93,7 +93,7 @@ def test_the_best_checkpoint_stays_what_it_was(tmp_path):
     ("scheduler", "shown"),
     [
         (lambda optimiser: torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 0.5**step), [1, 0.5, 0.25, 0.125]),
-        (lambda optimiser: None, [1, 0.75, 0.5, 0.25]),  # Trainer's own, where it gets none
+        (lambda optimiser: None, [1, 0.75, 0.5, 0.25]),  # Trainer's own scheduler
     ],
     ids=["of torch", "none"],
 )

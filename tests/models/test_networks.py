@@ -1,4 +1,4 @@
-"""What the networks have in common, and what sets each apart."""
+"""What the networks have in common, and how they differ."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The paper-size networks, built without memory: their parameters against counts made elsewhere."""
+"""The paper-size networks on the meta device: their parameters against published counts."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from autogd.models import FCN, GPT, VGG16, ResNet18, ResNet50
 
 
 def parameters(model: nn.Module, *kinds: type[nn.Module]) -> int:
-    """How many numbers the model holds, or its layers of some kinds."""
+    """The number of parameters of the model, or of its layers of some kinds."""
     owners = [m for m in model.modules() if not kinds or isinstance(m, kinds)]
     return sum(p.numel() for m in owners for p in m.parameters(recurse=False))
 
@@ -20,8 +20,8 @@ def _meta():
 
 
 # The usual post-activation networks hold 11,173,962 (ResNet-18, 10 classes), 23,520,842 (ResNet-50, 10 classes) and
-# 25,557,032 (ResNet-50, ImageNet) numbers. Of these, 9,600, 53,120 and 53,120 belong to norm layers, and one a class to
-# the head's bias. Pre-activation moves norms about but no convolution: without norms and biases the counts are equal.
+# 25,557,032 (ResNet-50, ImageNet) numbers. Of these, 9,600, 53,120 and 53,120 belong to norm layers, and one per class
+# to the head's bias. Pre-activation moves norms but no convolution: without norms and biases the counts are equal.
 @pytest.mark.parametrize(
     ("model", "usual", "norms", "classes"),
     [

@@ -38,7 +38,7 @@ def test_the_bound_is_tight(width, eta, seed):
     norms, steps = [spectral(w) for w in problem.weights], [spectral(u) for u in problem.updates]
     assert reached >= (1 - 1e-9) * deep_relative_trust(norms, steps, float(problem.x.norm()))
     assert reached >= 0.99 * math.sqrt(problem.d_out) * math.expm1(eta)
-    # a walk over the Module comes to the same number
+    # reading the Module gives the same number
     walked = perturbation_bound(problem.model).change(eta / depth) * math.sqrt(problem.d_out)
     assert abs(walked / reached - 1) < 1e-6
 

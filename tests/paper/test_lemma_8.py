@@ -20,10 +20,10 @@ def test_the_least_of_the_majorisation_is_a_decrease_of_at_least_an_eleventh_of_
 
 @over_shapes(examples=10)
 def test_one_linear_layer_meets_every_assumption_and_obeys_the_rate_from_its_own_start(depth, width, batch, seed):
-    """One layer is linear in its weights and Δf does not feel their drift: Lemma 5 holds at every step of the run."""
+    """One layer is linear in its weights, so Δf does not depend on their drift: Lemma 5 holds at every step."""
     problem = make(1, width, batch, seed)
     f = forward(problem.weights, problem.x)
-    problem.y = -f / f.norm(dim=1, keepdim=True) * math.sqrt(problem.d_out)  # the worst start there is
+    problem.y = -f / f.norm(dim=1, keepdim=True) * math.sqrt(problem.d_out)  # the worst possible start
     objectives, summaries = train(problem, 60)
     for t in range(60):
         assert objectives[t + 1] <= objectives[t] - decrease(summaries[t]) + 1e-12

@@ -20,7 +20,7 @@ QUIET = [
 
 
 def recorded(path, epochs=4, final=0.9, summary=True, **settings):
-    """A run as training would have left it, without the training."""
+    """The folder of a run, without the training."""
     run = Run.create(Config(epochs=epochs, **settings).resolved(), path)
     for epoch in range(1, epochs + 1):
         numbers = {"objective": 0.5 / epoch, "train_accuracy": final * epoch / epochs, "seconds": 1.0}
@@ -121,7 +121,7 @@ def test_the_figures_show_in_a_browser_and_no_error_is_logged(runs, tmp_path):
     with Image.open(shot) as image:
         pixels = image.convert("RGB")
         assert pixels.width == 400
-        # our first two colours: the lines of the two groups are on the screen, which no broken image shows
+        # our first two colours: a broken image would not show the lines of the two groups
         colours = {colour for _, colour in pixels.getcolors(maxcolors=1 << 24)}
     for wanted in ((11, 61, 145), (230, 115, 10)):
         assert any(sum(abs(a - b) for a, b in zip(wanted, seen, strict=True)) < 30 for seen in colours)

@@ -1,4 +1,4 @@
-"""Our own rule beside AGD and the rivals: the words follow from the records."""
+"""StochasticAGD beside AGD and the rivals: the verdicts follow from the records."""
 
 import json
 

@@ -40,7 +40,7 @@ def test_a_page_without_a_place_for_the_table_is_refused():
 
 
 def test_adams_mean_on_the_page_is_that_of_the_lines_in_the_file():
-    """Worked out from the file itself, without the summary."""
+    """Computed from the file itself, without the summary."""
     lines = [json.loads(line) for line in (ROOT / "records" / "trust.jsonl").read_text().splitlines()]
     losses = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Figures of the workstation: budgets that differ within a figure are told, and never compared unseen."""
+"""Figures of the workstation scale: different budgets within a figure are printed, and not compared silently."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_stand_ins_say_so_and_the_others_do_not(tmp_path):
 
 def test_the_widest_network_had_more_epochs_and_is_not_in_the_order_by_width(tmp_path):
     plan = {**grids.grid("workstation"), **grids.phases("workstation")}
-    # wider is better, but for the widest, whose objective must not count
+    # wider is better, except for the widest, whose objective must not count
     runs = {
         name: recorded(tmp_path, name, config, 9.0 if config.width == 2048 else 1 / config.width, config.width / 1e4)
         for name, config in plan.items()

@@ -1,4 +1,4 @@
-"""What the theory pages name is there, and their blocks of code run."""
+"""The names on the theory pages exist, and their blocks of code run."""
 
 import importlib
 import pkgutil
@@ -19,7 +19,7 @@ MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 
 
 def exists(dotted):
-    """A name that some module has; where it is written with its owner, one that this owner has."""
+    """Whether some module has the name; if it is written with its owner, whether that owner has it."""
     *owners, name = dotted.split(".")
     holders = [module for module in MODULES if hasattr(module, name)]
     names = [re.sub(r"^s\d_", "", module.__name__.split(".")[-1]) for module in holders]

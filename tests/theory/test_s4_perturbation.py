@@ -125,7 +125,7 @@ def test_a_normalised_network_keeps_to_its_bound_on_the_stated_domain(seed, size
 
 
 class Numbers(nn.Module):
-    """One number at every place, all positive: nothing is lost anywhere, so every bound must be reached."""
+    """One positive number at every place: nothing is lost, so every bound must be reached."""
 
     def __init__(self):
         super().__init__()

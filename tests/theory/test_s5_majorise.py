@@ -82,7 +82,7 @@ def test_two_optimisers_with_the_default_and_without_take_the_same_steps():
 
 
 class NoLooking(TorchDispatchMode):
-    """Raises where a number would be read back from a device."""
+    """Raises if a number would be read back from a device."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         assert func is not torch.ops.aten._local_scalar_dense.default, "a number was read back"

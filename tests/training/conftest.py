@@ -4,7 +4,7 @@ from autogd.training import Config, Run, Watch, train
 
 
 class Crash(Watch):
-    """Ends the process's training at a step, as a power cut would: nothing is saved on the way out."""
+    """Ends training at a step, like a power cut: nothing is saved."""
 
     def __init__(self, step):
         self.at = step
@@ -16,7 +16,7 @@ class Crash(Watch):
 
 @pytest.fixture
 def small():
-    """A run of 12 steps, 4 an epoch, that saves after every step."""
+    """A run of 12 steps, 4 per epoch, that saves after every step."""
 
     def config(**changes):
         settings = {"depth": 2, "width": 8, "epochs": 3, "batch_size": 320, "checkpoint_seconds": 0.0}
@@ -27,7 +27,7 @@ def small():
 
 @pytest.fixture
 def trained(tmp_path):
-    """Train a config in a folder of its own, and crash and resume it on the way if asked to."""
+    """Train a config in its own folder; crash and resume it on request."""
     count = 0
 
     def go(config, crash_at=()):

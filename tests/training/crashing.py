@@ -16,7 +16,7 @@ from autogd.training import Run, step, train
 
 
 def main(path, crash_step, kill_step):
-    faulthandler.dump_traceback_later(540, exit=True)  # should it ever hang, say where, before the parent gives up
+    faulthandler.dump_traceback_later(540, exit=True)  # if it hangs, print where, before the parent gives up
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     taken = 0

@@ -1,6 +1,6 @@
 """Run a script in several processes, placed as torchrun places them, and print their statuses and errors as JSON.
 
-They are forked from one process that has everything imported: a start costs milliseconds instead of seconds.
+They are forked from one process that has all imports, so a start takes milliseconds instead of seconds.
 
 usage: forking.py PROCESSES SCRIPT ARGUMENT …
 """

@@ -1,6 +1,6 @@
 """Train a run in child processes that are killed at random moments, and one that is not; print what happened.
 
-The children are forked from a process that has torch imported, which makes a start cost milliseconds.
+The children are forked from a process that has imported torch, so a start takes milliseconds.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ KILLS = 20
 
 
 class Ask(Watch):
-    """Asks before training begins and after every step whether to go on: a busy machine kills no later than others."""
+    """Asks before training and after every step whether to continue: kills do not depend on the speed."""
 
     def __init__(self, line):
         self.line = line
@@ -49,7 +49,7 @@ def start(run, watches):
 def main(folder):
     torch.set_num_threads(1)
     config = Config(depth=2, width=16, epochs=30, batch_size=128, optimiser="adam", checkpoint_seconds=0.0)
-    # here, and not in a child, so that the children find imported what they need
+    # import here, so that the children have it
     train(Run.create(dataclasses.replace(config, checkpoint_seconds=60.0), folder / "whole"))
     run = Run.create(config, folder / "killed")
     moments = random.Random(0)
@@ -63,7 +63,7 @@ def main(folder):
         for _ in range(moments.randint(1, 14)):
             mine.recv(1)
             mine.sendall(b"!")
-        time.sleep(moments.uniform(0, 0.02))  # about a step and its checkpoint, after which it asks again
+        time.sleep(moments.uniform(0, 0.02))  # about the time of a step and its checkpoint
         os.kill(child, signal.SIGKILL)
         mine.close()
         status = os.waitpid(child, 0)[1]

@@ -1,4 +1,4 @@
-"""Take a few steps of some configs, alone or as one of several processes, and save what came of them.
+"""Take a few steps of some configs, alone or as one of several processes, and save the results.
 
 usage: parity.py FOLDER STEPS NAME=JSON …   (the processes' places are in the environment, as torchrun leaves them)
 """

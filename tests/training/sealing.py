@@ -1,11 +1,11 @@
-"""Change a checkpoint and make its manifest fit again, as somebody would who means harm."""
+"""Change a checkpoint and update its manifest, as an attacker would."""
 
 import hashlib
 import json
 
 
 def reseal(checkpoint, change=lambda body: None):
-    """Bring the checksums up to date with the files, then change the manifest, then its checksum of itself."""
+    """Update the checksums of the files, then change the manifest, then update its own checksum."""
     path = checkpoint / "manifest.json"
     body = json.loads(path.read_text())
     del body["sha256"]
@@ -18,5 +18,5 @@ def reseal(checkpoint, change=lambda body: None):
 
 
 def contents(folder):
-    """Every file below a folder, and what is in it."""
+    """Every file below a folder, and its content."""
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -75,7 +75,7 @@ def test_a_full_disk_is_an_error_that_keeps_the_last_good_checkpoint(tmp_path):
     weights = model.weight.detach().clone()
     with torch.no_grad():
         model.weight.zero_()
-    # a limit on the size of files stands in for the disk: writing past it fails in the middle of a file
+    # a limit on file sizes imitates a full disk: writing fails in the middle of a file
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
@@ -127,7 +127,7 @@ def test_the_exported_weights_are_those_of_the_last_checkpoint(small, trained):
 
     setup = Setup.build(setup_config)
     checkpoint.load(checkpoint.latest(run.checkpoints), setup.model, setup.optimiser)
-    with setup.optimiser.averaged():  # what is exported is what is to be shipped
+    with setup.optimiser.averaged():  # the exported weights are the ones to ship
         assert all(torch.equal(exported[name], value) for name, value in setup.model.state_dict().items())
 
 

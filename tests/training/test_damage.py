@@ -1,4 +1,4 @@
-"""What was on a disk may have changed there: every file of a checkpoint, every line of the records."""
+"""Files may change on the disk: every file of a checkpoint, every line of the records."""
 
 import json
 import random
@@ -163,7 +163,7 @@ def test_a_state_with_other_names_or_kinds_is_refused_by_key_and_file(old, new, 
     path = saved / "state.json"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    for sealed in (False, True):  # damage, and then somebody who sees to the checksums
+    for sealed in (False, True):  # damage, with and without matching checksums
         if sealed:
             reseal(saved)
         with pytest.raises(ValueError, match=message) as caught:
@@ -230,7 +230,7 @@ def test_a_damaged_line_of_records_is_an_error_with_the_way_out(old, new, messag
     assert contents(half.path) == before
     command = shlex.split(str(caught.value).partition("numbers: ")[2])
     assert command[:2] == ["sed", "-i"]
-    path.write_text(first)  # what that comes to, in any sed's dialect
+    path.write_text(first)  # the effect of that sed command
     with pytest.warns(UserWarning, match="no line for epoch 2,"):
         train(half)
     assert [line["epoch"] for line in half.metrics()] == [1, 3]
@@ -255,5 +255,5 @@ def test_a_full_disk_while_the_manifest_is_written_leaves_the_checkpoint_before(
     with pytest.raises(OSError, match=r"could not be written .*the one before it is untouched"):
         checkpoint.save(tmp_path, 2, *stepped(), {})
     assert [path.name for path in tmp_path.iterdir()] == [saved.name]
-    shutil.copytree(saved, tmp_path / "draft-000000003")  # a crash leaves one, and nobody takes it for a checkpoint
+    shutil.copytree(saved, tmp_path / "draft-000000003")  # a crash leaves one, and it is not taken for a checkpoint
     assert checkpoint.latest(tmp_path) == saved

@@ -1,4 +1,4 @@
-"""A checkpoint may come from somebody else, who has seen to its checksums."""
+"""A checkpoint may come from an attacker who has updated its checksums."""
 
 import json
 import math
@@ -138,7 +138,7 @@ def test_a_manifest_larger_than_any_is_not_even_read(saved, monkeypatch):
 
 
 def test_a_hostile_index_of_torch_is_not_unpickled(saved, monkeypatch):
-    """It would set `_str` on PosixPath, through BUILD, and then be a good index."""
+    """It would set `_str` on PosixPath with BUILD, and then act as a valid index."""
     index = saved / ".metadata"
     hostile = b"\x80\x02cpathlib\nPosixPath\n(N}X\x04\x00\x00\x00_strX\x07\x00\x00\x00/victimstb0"
     index.write_bytes(hostile + index.read_bytes()[2:])
@@ -163,7 +163,7 @@ def test_a_path_of_torch_s_index_leads_nowhere(saved, tmp_path):
 
 
 def test_the_pickles_in_torch_s_archives_are_not_read(saved):
-    """Every byte that is not a tensor's is overwritten; the weights come back all the same."""
+    """Every byte outside the tensors is overwritten; the weights still load."""
     path = saved / "__0_0.distcp"
     body = json.loads((saved / "manifest.json").read_text())
     content = path.read_bytes()

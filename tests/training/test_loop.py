@@ -102,7 +102,7 @@ def test_accumulated_pieces_give_the_step_of_the_whole_batch(small):
             take_step(setup, ledger, setup.train_batch(indices, i), indices, 1, i)
         weights.append([p.detach().clone() for p in setup.model.parameters()])
     for one, four in zip(*weights, strict=True):
-        # the momentum is held in float32, where a last digit may fall to either side
+        # the momentum is in float32, where the last digit may round either way
         torch.testing.assert_close(one, four, rtol=1e-6, atol=1e-9)
 
 

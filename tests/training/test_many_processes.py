@@ -25,7 +25,7 @@ TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 
 
 
 def launch(script, processes, *arguments):
-    """Run a script in so many processes, and wait for all: status and errors of each, in the order of their ranks."""
+    """Run a script in several processes, and wait for all: status and errors of each, in the order of ranks."""
     done = run_child([sys.executable, FORKING, processes, script, *arguments], env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -54,7 +54,7 @@ def alone(cases):
 
 
 def together(cases, processes, folder, shards):
-    """What comes of the cases on several processes, once for each way of spreading the weights."""
+    """The results of the cases on several processes, for DDP and for FSDP2."""
     arguments = [
         f"{name}-{shard}={json.dumps({**settings, 'shard': shard})}"
         for name, settings in cases.items()
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_four_processes_resumes_on_one_and_on_two(tmp_path):
     whole = Run.create(settings, tmp_path / "whole")
     train(whole)
     four = Run.create(settings, tmp_path / "four")
-    # no process asks the others more often than at the end of an epoch here: the crash is in the second
+    # here the processes agree only at the end of an epoch, so crash in the second one
     statuses = [status for status, _ in launch(CRASHING, 4, four.path, 6, 0)]
     assert statuses == [7, 7, 7, 7]
     assert [path.name for path in four.checkpoints.iterdir()] == ["step-000000004"]

@@ -1,1 +1,1 @@
-"""The command line: one file a command, each an `Options` dataclass and a `run`."""
+"""The command line: one file per command, each with an `Options` dataclass and a `run`."""

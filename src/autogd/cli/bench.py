@@ -1,4 +1,4 @@
-"""Measure AGD against its rivals; every measurement has options of its own (`autogd bench zoo --help`) and --json.
+"""Measure AGD against its rivals; every measurement has its own options (`autogd bench zoo --help`) and --json.
 
 example: autogd bench quality --report
 """
@@ -11,7 +11,7 @@ from autogd.cli import bench_quality, bench_scale, bench_step, bench_trust, benc
 
 __all__ = ["Options", "run"]
 
-# one line a measurement; its file has `Options` and `run`, as a command's has
+# one line per measurement; its file has `Options` and `run`, like a command's
 Options = (
     Annotated[bench_quality.Options, subcommand("quality", description=bench_quality.__doc__)]
     | Annotated[bench_scale.Options, subcommand("scale", description=bench_scale.__doc__)]
@@ -22,7 +22,7 @@ Options = (
 
 
 def run(options: Options) -> int:
-    """Run the measurement that was asked for."""
+    """Run the chosen measurement."""
     match options:
         case bench_quality.Options():
             return bench_quality.run(options)

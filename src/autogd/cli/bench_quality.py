@@ -1,9 +1,9 @@
-"""Train fixed workloads with ours and with its rivals, and compare validation losses, steps and processor time.
+"""Train fixed workloads with our optimisers and with rivals; compare validation losses, steps and processor time.
 
-Adam, SGD and Muon get the best of a grid of learning rates, with a constant and with a cosine schedule, searched with
-one seed; schedule-free AdamW and RAdam, Prodigy, Prodigy Plus, D-Adaptation, DoG, SOAP, PSGD and Scion run at their
-defaults; ours have nothing to set. Winners and all others run with three seeds, each on one torch thread: times are
-seconds of the processor. What is recorded is not run again, so a stopped command goes on where it was.
+Adam, SGD and Muon are tuned over a grid of learning rates with one seed, with a constant and with a cosine schedule.
+Schedule-free AdamW and RAdam, Prodigy, Prodigy Plus, D-Adaptation, DoG, SOAP, PSGD and Scion run at their defaults;
+ours have nothing to set. The best rates and all others run with three seeds, on one torch thread; times are processor
+seconds. Recorded runs are not repeated, so repeat a stopped command to continue.
 
 example: autogd bench quality --workloads diabetes cells --optimisers agd-stochastic adam
 """
@@ -40,7 +40,7 @@ from autogd.training.records import write_whole
 __all__ = ["Options", "run"]
 
 LONG_DEFAULT = (OURS[0], *RIVALS)
-WIDTH = 132  # of the table where there is no terminal to ask
+WIDTH = 132  # of the table without a terminal
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,24 @@ class Options:
     """What `autogd bench quality` takes."""
 
     workloads: tuple[str, ...] = ()
-    """which; all of them where none is named"""
+    """which workloads; default: all"""
     optimisers: tuple[str, ...] = ()
-    """which, of ours and of the rivals; all of them where none is named, or with --long ours and the tuned"""
+    """which optimisers; default: all, or with --long ours and the tuned rivals"""
     seeds: tuple[int, ...] = ()
-    """of the weights and of the order of the samples: 0 1 2 where none is named, or 0 with --long; grids are searched
-    with 0"""
+    """of the weights and of the order of the samples; default: 0 1 2, or 0 with --long. Grids are searched with 0"""
     data_dir: str | None = None
     """the folder with cifar-10-batches-py, fashion-mnist and tinyshakespeare.txt; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records, or one file if the name ends in .jsonl; runs/quality if none is named; what the published
-    records lack is run and added"""
+    """the folder of records, or one file if the name ends in .jsonl; default: runs/quality. Runs that the published
+    records lack are added here"""
     fresh: bool = False
-    """leave the published records aside, so that all is run again; what --out has still counts"""
+    """ignore the published records and run everything again; records in --out still count"""
     long: bool = False
     """the long workloads, whose data do not run out"""
     report: bool = False
-    """train nothing: the table of the published records, with those of --out over them if it is given"""
+    """train nothing: print the table of the published records, and of those in --out if it is given"""
     figure: str | None = None
-    """draw the table as well, to this PNG file"""
+    """also draw the table, to this PNG file"""
     markdown: bool = False
     """print Markdown instead of a table"""
     json: bool = False
@@ -74,7 +73,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Run what is not recorded, and print the table of what is."""
+    """Run what is not recorded, and print the table."""
     known, rivals = (LONG, LONG_OPTIMISERS) if options.long else (WORKLOADS, OPTIMISERS)
     options = replace(
         options,
@@ -138,7 +137,7 @@ def _train(options: Options, records: Records) -> None:
 
 @contextmanager
 def _progress(options: Options, records: Records) -> Iterator[tuple[Recorder, Progress, Any]]:
-    """A line for every new run, and below them how far the run and all of them are."""
+    """One line for every new run, and below them the progress of the run and of all runs."""
     console = Console(stderr=True, quiet=options.json)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -165,7 +164,7 @@ def _progress(options: Options, records: Records) -> Iterator[tuple[Recorder, Pr
         with progress:
             yield Recorder(records, options.data_dir, watch, done), progress, whole
     except KeyboardInterrupt:
-        console.print(f"{records.folder} has every finished run; the same command goes on from there")
+        console.print(f"{records.folder} has every finished run; repeat the command to continue")
         raise
 
 

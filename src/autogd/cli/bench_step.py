@@ -1,9 +1,9 @@
-"""Measure what a step costs: time as a ratio to fused Adam and to the memory's traffic, and bytes a weight.
+"""Measure the cost of a step: time relative to fused Adam and to the memory's speed, and bytes per weight.
 
-All that is compared takes turns in one process, and the best of several times counts. The traffic limit is what plain
-AGD asks of the memory, four passes over the weights, at the speed at which this machine adds one set of tensors to
-another, which takes three. With --share, the step as a share of forward and backward on three networks; with --growth,
-how time and memory grow with weights and with tensors.
+All optimisers take turns in one process, and the best of several times counts. The traffic limit is the time of plain
+AGD's four passes over the weights at full memory speed, which is measured by adding one set of tensors to another
+(three passes). With --share: the step relative to forward and backward on three networks. With --growth: how time and
+memory grow with weights and with tensors.
 
 example: autogd bench step --sets mlp tiny --optimisers agd adam prodigy
 """
@@ -39,23 +39,23 @@ class Options:
     sets: tuple[str, ...] = tuple(SETS)
     """which sets of parameters"""
     optimisers: tuple[str, ...] = ("agd", "agd-readable", "agd-averaged", "agd-stochastic", "adam", "sgd-fused")
-    """which optimisers, or `all`; fused Adam always takes part"""
+    """which optimisers, or `all`; fused Adam is always included"""
     rounds: int = 7
-    """the best of so many times counts"""
+    """number of timings; the best counts"""
     device: str = ""
-    """cpu or cuda; cuda where there is one"""
+    """cpu or cuda; default: cuda if there is one"""
     threads: int = 0
-    """of the CPU; all where this is 0"""
+    """CPU threads; 0: all"""
     share: bool = False
-    """measure a step as a share of forward and backward instead"""
+    """measure a step relative to forward and backward instead"""
     batch: int = 0
-    """with --share, samples in a batch; 0 is 32 sequences of 64 for the GPT, and 128 for the others"""
+    """with --share, samples per batch; 0: 32 sequences of 64 for the GPT, 128 for the others"""
     growth: bool = False
     """measure how a step grows with weights and tensors instead"""
     largest: int = max(WEIGHTS)
-    """with --growth, the most weights"""
+    """with --growth, the largest number of weights"""
     out: Path = Path("growth.png")
-    """with --growth, where the figure goes"""
+    """with --growth, the file of the figure"""
     json: bool = False
     """print JSON instead of a table"""
 

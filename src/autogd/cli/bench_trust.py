@@ -1,9 +1,9 @@
-"""Find out where an optimiser with nothing to set gets lost: small cells, each with one kind of trouble.
+"""Find out where an optimiser with nothing to set fails: small cells, each with one kind of difficulty.
 
 Batches of one sample, bad starts, spikes, wrong labels, a change of task, a GAN, a policy gradient, physics-informed
-losses, tables that can be fitted exactly. Ours runs with five seeds; Adam with five seeds at three learning rates, of
-which the best counts. A cell is lost if a run is not finite, or if the mean ends more than 20% above Adam's. What is
-recorded is not run again, so a stopped command goes on where it was. All of it takes about 15 minutes of one core.
+losses, tables that can be fitted exactly. Ours runs with five seeds; Adam with five seeds at three learning rates, and
+the best rate counts. A cell is lost if a run is not finite, or if the mean ends more than 20% above Adam's. Recorded
+runs are not repeated, so repeat a stopped command to continue. All cells take about 15 minutes of one core.
 
 example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes fitted-tables
 """
@@ -40,19 +40,19 @@ class Options:
     """What `autogd bench trust` takes."""
 
     cells: tuple[str, ...] = ()
-    """which, by name or by family; all of them if none is named"""
+    """which cells, by name or by family; default: all"""
     optimisers: tuple[str, ...] = (OURS, REFERENCE)
-    """which; each but Adam is judged beside Adam"""
+    """which optimisers; each is compared with Adam"""
     seeds: tuple[int, ...] = SEEDS
     """of the weights and of the samples"""
     data_dir: str | None = None
     """the folder with tinyshakespeare.txt, for the cells on characters; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records, runs/trust if none is named; what these and the checkout's own lack is run and added"""
+    """the folder of records; default: runs/trust. Runs that the published records lack are added here"""
     fresh: bool = False
     """set aside all records of the named cells, optimisers and seeds, and run them again"""
     report: bool = False
-    """train nothing: the table of the checkout's own records, with those of --out over them if it is given"""
+    """train nothing: print the table of the published records, and of those in --out if it is given"""
     markdown: bool = False
     """print Markdown instead of a table"""
     json: bool = False
@@ -60,7 +60,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Run what is not recorded, and print the table of what is."""
+    """Run what is not recorded, and print the table."""
     cells = named(options.cells)
     strange = [name for name in options.optimisers if name not in OPTIMISERS]
     if strange:
@@ -112,7 +112,7 @@ def _train(options: Options, cells: list[Cell], records: Records) -> None:
                 line = f"{_words(each)}: {outcome.loss:.4f}, {outcome.seconds:.1f} s"
                 progress.console.print(line, highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
-        console.print(f"{records.path} has every finished run; the same command without --fresh goes on from there")
+        console.print(f"{records.path} has every finished run; repeat the command without --fresh to continue")
         raise
     records.tidy()
 

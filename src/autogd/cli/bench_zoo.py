@@ -1,4 +1,4 @@
-"""Measure how far AGD and StochasticAGD lower the loss of models that nobody here wrote, beside Adam's best of three.
+"""Measure how far AGD and StochasticAGD lower the loss of other people's models, beside Adam's best of three rates.
 
 example: autogd bench zoo --steps 300
 """
@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     if options.steps < 1:
         raise ValueError(f"--steps: expected at least 1, found {options.steps}")
     missing = [name for name in ("transformers", "peft") if find_spec(name) is None]
-    if missing:  # told now, not when its turn comes
+    if missing:  # say it before any run
         raise ValueError(f"the zoo needs {' and '.join(missing)}: pip install 'autogd[bench]'")
     console = Console(quiet=options.json)
     rows: list[Drop] = []

@@ -1,7 +1,7 @@
-"""Check every statement of the paper on random networks, in float64: which hold, with how much slack.
+"""Check every statement of the paper on random networks, in float64: which hold, and with how much slack.
 
-Statements known to be false are in the table too, and must fail. The exit status is 1 if anything fails that should
-hold, or holds that should fail.
+Statements known to be false are in the table too, and must fail. The exit status is 1 if any result is not the expected
+one.
 
 example: autogd check --draws 300
 """
@@ -25,9 +25,9 @@ class Options:
     """What `autogd check` takes."""
 
     draws: int = 100
-    """random draws a statement; claims about whole runs take a tenth of them"""
+    """random draws per statement; claims about whole runs use a tenth of them"""
     seed: int = 0
-    """the first draw's seed; the next have the numbers that follow"""
+    """the seed of the first draw; the next ones count up from it"""
     json: bool = False
     """print JSON instead of a table"""
 
@@ -45,7 +45,7 @@ def run(options: Options) -> int:
             following = STATEMENTS[done].name if done < len(STATEMENTS) else "done"
             progress.update(task, advance=1, description=following)
 
-        with using(1):  # the matrices are so small that threads would only wait for each other
+        with using(1):  # the matrices are small: more threads would only wait for each other
             rows = check(options.draws, options.seed, report=report)
     right = all(row.as_expected for row in rows)
     if options.json:

@@ -1,6 +1,6 @@
 """Train several optimisers on the same task, with the same seeds and the same budget, side by side.
 
-What is recorded already is not trained again, so a stopped comparison goes on with the same command.
+Recorded runs are not trained again: repeat the command to continue a stopped comparison.
 
 example: autogd compare --optimisers agd adam=0.001 sgd=0.1 --seeds 3
 """
@@ -28,11 +28,11 @@ class Options(Config):
     optimiser: tyro.conf.Suppress[str] = "agd-stochastic"
     lr: tyro.conf.Suppress[float | None] = None
     optimisers: tuple[str, ...] = ("agd-stochastic", "agd", "adam", "sgd")
-    """names, each with a learning rate if it is not to have its default: adam=0.001"""
+    """names, each with a learning rate if it should not be the default: adam=0.001"""
     seeds: int = 3
-    """how many runs of each, from --seed on"""
+    """number of runs of each, with seeds from --seed on"""
     out: str | None = None
-    """the folder of all the runs; left out, one under runs/ named for the task"""
+    """the folder of all the runs; default: one under runs/, named after the task"""
     json: bool = False
     """print the table as JSON and nothing else"""
 
@@ -54,7 +54,7 @@ def run(options: Options) -> int:
         except ValueError as error:
             raise ValueError(f"--optimisers: {word}: expected NAME or NAME=RATE, for example adam=0.001") from error
         for seed in range(options.seed, options.seed + options.seeds):
-            # a schedule is for rivals: an optimiser that has no rate has nothing to schedule
+            # an optimiser without a rate has nothing to schedule
             schedule = task.schedule if entry(name).rated else "constant"
             trials[f"{word}-seed{seed}"] = dataclasses.replace(
                 task, optimiser=name, lr=lr, seed=seed, schedule=schedule

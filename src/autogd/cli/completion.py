@@ -1,4 +1,4 @@
-"""Print a script that teaches a shell to complete the commands and their options.
+"""Print a script with which a shell completes the commands and their options.
 
 example: autogd completion bash >> ~/.bashrc
 """
@@ -21,7 +21,7 @@ class Options:
     """What `autogd completion` takes."""
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """the shell that is to learn"""
+    """which shell"""
     json: bool = False
     """print JSON instead of the bare script"""
 
@@ -32,7 +32,7 @@ def script(shell: str) -> str:
     >>> "--optimiser" in script("bash")
     True
     """
-    from autogd.cli.main import COMMANDS  # which is where this command is known, too
+    from autogd.cli.main import COMMANDS  # a late import: this command is in the table too
 
     modules = {name: importlib.import_module(f"autogd.cli.{name}") for name in COMMANDS}
     commands = [
@@ -42,7 +42,7 @@ def script(shell: str) -> str:
     every: Any = Union[tuple(commands)]  # noqa: UP007  # `|` does not take a list
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "script"
-        with suppress(SystemExit):  # tyro ends the program when the script is written
+        with suppress(SystemExit):  # tyro exits after writing the script
             tyro.cli(every, prog="autogd", args=["--tyro-write-completion", shell, str(written)])
         return written.read_text()
 

@@ -30,7 +30,7 @@ class Options:
     seed: int = 0
     """of the weights and of the order of the data"""
     out: Path = Path("demo.png")
-    """where the figure goes"""
+    """the file of the figure"""
     json: bool = False
     """print JSON instead of a progress bar and a table"""
 
@@ -44,7 +44,7 @@ def run(options: Options) -> int:
     records: list[Epoch] = []
     columns = (TextColumn("{task.description:13}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, using(1):
-        # its layers are small: threads would wait for each other
+        # its layers are small: more threads would wait for each other
         for name in CONTENDERS:
             bar = progress.add_task(name, total=options.epochs, note="")
             for epoch in race(name, options.epochs, options.seed):

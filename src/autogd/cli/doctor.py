@@ -1,4 +1,4 @@
-"""Look at a training set-up before it is trained: two real steps on a copy, then findings with remedies.
+"""Examine a training set-up before training: two real steps on a copy, then findings with remedies.
 
 The exit status is 1 if there is something to mend.
 
@@ -31,15 +31,15 @@ class Options:
     setup: tyro.conf.Positional[str]
     """package.module:callable, returns (model, loss_fn, batch), or (model, loss_fn, batch, widen) for the width test"""
     full_batch: bool = False
-    """every step is to see all of the data: AGD is recommended then, StochasticAGD otherwise"""
+    """every step sees all of the data: recommend AGD instead of StochasticAGD"""
     figure: Path | None = None
-    """where the width test's figure goes"""
+    """the file of the width test's figure"""
     json: bool = False
     """print JSON instead of text"""
 
 
 def run(options: Options) -> int:
-    """Print the findings; the status is 1 if any is to be mended."""
+    """Print the findings; the status is 1 if there is something to mend."""
     if options.figure is not None:
         check_output("--figure", options.figure, PICTURES)
     setup = make(options.setup, "(model, loss_fn, batch)")
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
 
 @torch.no_grad()
 def _try(place: str, model: nn.Module, loss_fn: Callable[..., Any], batch: Any) -> None:
-    """Say which of model, batch and loss do not fit together, if they do not."""
+    """Raise an error that names which of model, batch and loss do not fit together."""
     if not isinstance(batch, Mapping) and not (isinstance(batch, list | tuple) and len(batch) == 2):
         raise ValueError(f"{place}: the batch must be a pair (inputs, targets) or a mapping of keyword arguments")
     what = "the model does not take the batch"

@@ -1,4 +1,4 @@
-"""Print which of a model's parameters is which atom, its size and its share of the depth.
+"""Print the atom of each of a model's parameters, its size and its share of the depth.
 
 example: autogd explain torch.nn:Transformer
 """

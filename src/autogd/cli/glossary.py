@@ -1,4 +1,4 @@
-"""Print the ten words that the other commands use, with what they mean.
+"""Print the ten words that the other commands use, and their meanings.
 
 example: autogd glossary
 """

@@ -10,7 +10,7 @@ from autogd.diagnosis.backend import backend
 
 __all__ = ["COMMANDS", "main"]
 
-# what each command is for; its file has `Options`, a dataclass that the flags are derived from, and `run(options)`
+# the purpose of each command; its file has `Options`, a dataclass that defines the flags, and `run(options)`
 COMMANDS = {
     "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
     "train": "train a network on a data set, with records, checkpoints and a figure",
@@ -26,7 +26,7 @@ COMMANDS = {
     "completion": "a script that teaches a shell to complete all this",
 }
 
-PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell reports of a program that the closed pipe ended
+PIPE_CLOSED = 141  # 128 + SIGPIPE: the status of a program that a closed pipe ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(list(sys.argv[1:] if arguments is None else arguments))
         finally:
-            sys.stdout.flush()  # help ends by SystemExit: a closed pipe is to be noticed here then, too
-    except BrokenPipeError:  # whoever read along, `head` say, has seen enough
-        # Python flushes once more on its way out, and would complain then
+            sys.stdout.flush()  # help ends with SystemExit: notice a closed pipe here too
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
+        # Python flushes again at exit, and would raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
 
@@ -77,7 +77,7 @@ def _main(words: list[str]) -> int:
 
 
 def _tell(command: str, error: Exception) -> int:
-    """Print one line on an error and return the exit status; a mistake of ours keeps its traceback."""
+    """Print one line on an error and return the exit status; an error of autogd itself keeps its traceback."""
     from autogd.training.own_code import culprit
     from autogd.training.stop import Stopped
 

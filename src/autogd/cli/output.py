@@ -1,4 +1,4 @@
-"""Try the file that a command is to write before the command does any work."""
+"""Check that a command can write its output file, before it does any work."""
 
 import tempfile
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 
 
 def check_output(option: str, path: str | Path, suffixes: Sequence[str] = ()) -> Path:
-    """The path, if a file of that name can be written; an error that says what is in the way otherwise.
+    """The path, if the file can be written; otherwise an error that says why not.
 
     >>> check_output("--out", "demo.xyz", PICTURES)
     Traceback (most recent call last):

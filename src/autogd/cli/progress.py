@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar for the steps, and a line an epoch."""
+"""Progress of a run in the terminal: a bar for the steps, and one line per epoch."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["TrainingProgress", "epoch_line"]
 
 
 class TrainingProgress(Watch):
-    """A live bar, and a line for every epoch above it.
+    """A live bar, and one line per epoch above it.
 
     >>> watch = TrainingProgress(Console(quiet=True))
     >>> watch.step(1)
@@ -44,7 +44,7 @@ class TrainingProgress(Watch):
 
 
 def epoch_line(record: dict[str, Any]) -> str:
-    """An epoch in a line.
+    """An epoch as one line.
 
     >>> numbers = {"objective": 0.25, "train_accuracy": 0.5, "test_accuracy": 0.4, "learning_rate_mean": 0.1}
     >>> epoch_line({"epoch": 3, **numbers, "seconds": 2.0})

@@ -1,4 +1,4 @@
-"""Write one self-contained HTML page about runs: what was run, a table, the curves.
+"""Write one self-contained HTML page about runs: settings, a table, the curves.
 
 example: autogd report runs/compare-digits-fcn --out comparison.html
 """

@@ -1,8 +1,8 @@
 """Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
 
 Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `workstation` a night of two
-cores, on all of it; `paper` is the full experiment. A stopped experiment goes on with the same command, and one that is
-recorded is only drawn again. The cost of each run is told before it starts.
+cores, on all of it; `paper` is the full experiment. Repeat the command to continue a stopped experiment; a recorded one
+is only drawn again. The cost of each run is printed before it starts.
 
 example: autogd reproduce showcase --scale smoke
 """
@@ -40,25 +40,25 @@ class Options:
     name: tyro.conf.Positional[str] = "all"
     """which experiment, or all; --list names them"""
     scale: Scale = "smoke"
-    """how large: seconds, minutes on a laptop, a night of two cores, or as in the paper"""
+    """the size: seconds, minutes on a laptop, a night of two cores, or as in the paper"""
     out: Path | None = None
-    """where records and figures go; left out, runs/reproduce/SCALE"""
+    """the folder of records and figures; default: runs/reproduce/SCALE"""
     data_dir: str | None = None
-    """where the data sets are, or are to be put; not recorded"""
+    """the folder of the data sets, or where to download them; not recorded"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one; not recorded"""
     only: str | None = None
-    """train only the runs whose names match, such as 'versus-tuned/*-agd', and draw what is then complete"""
+    """train only the runs whose names match, such as 'versus-tuned/*-agd', and draw what is complete"""
     records: Path | None = None
-    """a folder with one file a figure: take the runs that it holds as recorded, and add those that end here"""
+    """a folder with one file per figure: its runs are not trained again, and finished runs are added to it"""
     list: bool = False
-    """say what there is, and what it costs at this scale, and do nothing"""
+    """list the experiments and their cost at this scale, and do nothing else"""
     json: bool = False
     """print JSON and nothing else"""
 
 
 def run(options: Options) -> int:
-    """Train what is missing, then draw, judge and tell."""
+    """Train what is missing, then draw, judge and print."""
     names = [*EXPERIMENTS] if options.name == "all" else [options.name]
     if options.name != "all" and options.name not in EXPERIMENTS:
         raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
@@ -84,7 +84,7 @@ def run(options: Options) -> int:
         try:
             _train(name, options, folder, console)
         except Stopped as stopped:
-            print("autogd reproduce: stopped; what is recorded stays, and the same command goes on", file=sys.stderr)
+            print("autogd reproduce: stopped; finished runs are recorded; repeat the command to go on", file=sys.stderr)
             return 128 + stopped.signal_number
         missing_runs = [each for each in EXPERIMENTS[name].trials(options.scale) if not _ended(folder, each)]
         if missing_runs and options.only is not None:
@@ -135,7 +135,7 @@ def _hours(found: Effort) -> dict[str, float]:
 
 
 def _train(name: str, options: Options, folder: Path, console: Console) -> None:
-    """Train what is not recorded, behind two bars: the runs of the experiment, and the steps of the run."""
+    """Train what is not recorded, with two progress bars: runs of the experiment, and steps of the run."""
     trials = EXPERIMENTS[name].trials(options.scale)
     chosen = [trial for trial in trials if options.only is None or fnmatch(trial, options.only)]
     todo = [trial for trial in chosen if not _ended(folder, trial)]

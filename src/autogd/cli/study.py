@@ -28,7 +28,7 @@ def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list
                 board = _Board(trials, live)
                 runs = run_study(trials, folder, lambda name: [board.watch(name)])
     except Stopped as stopped:
-        told = f"stopped, and saved in {folder}; the same command goes on"
+        told = f"stopped, and saved in {folder}; repeat the command to go on"
         raise Stopped(told, stopped.signal_number) from stopped
     groups = group_runs(runs)
     rows = summarise(groups)
@@ -38,7 +38,7 @@ def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list
 
 
 def final_table(rows: list[dict[str, Any]]) -> Table:
-    """Mean and spread over the seeds, one row a group.
+    """Mean and spread over the seeds, one row per group.
 
     >>> final_table([]).columns[0].header
     'run'
@@ -52,7 +52,7 @@ def final_table(rows: list[dict[str, Any]]) -> Table:
 
 
 class _Board:
-    """The live table: a line a trial, with its latest epoch."""
+    """The live table: one line per trial, with its latest epoch."""
 
     def __init__(self, trials: Mapping[str, Config], live: Live) -> None:
         self.lines: dict[str, list[str]] = {name: ["waiting", "", "", ""] for name in trials}

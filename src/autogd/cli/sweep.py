@@ -1,6 +1,6 @@
-"""Train a rival at every learning rate of a grid; the paper's, if no other is given.
+"""Train a rival at every learning rate of a grid; by default the paper's.
 
-What is recorded already is not trained again, so a stopped sweep goes on with the same command.
+Recorded runs are not trained again: repeat the command to continue a stopped sweep.
 
 example: autogd sweep --optimiser adam --epochs 5
 """
@@ -31,9 +31,9 @@ class Options(Config):
     grid: tuple[float, ...] = PAPER_GRID
     """learning rates to try"""
     seeds: int = 1
-    """how many runs of each, from --seed on"""
+    """number of runs of each, with seeds from --seed on"""
     out: str | None = None
-    """the folder of all the runs; left out, one under runs/ named for the task and the rival"""
+    """the folder of all the runs; default: one under runs/, named after the task and the rival"""
     json: bool = False
     """print the table as JSON and nothing else"""
 
@@ -55,7 +55,7 @@ def run(options: Options) -> int:
         for seed in range(options.seed, options.seed + options.seeds)
     }
     rows = carry_out(trials, folder, options.json)
-    # the training objective decides: to choose by the test set would be to train on it
+    # choose by the training objective: choosing by the test set would be training on it
     sound = [row for row in rows if row["objective_mean"] is not None and not row["diverged"]]
     best = min(sound, key=lambda row: row["objective_mean"], default=None)
     if options.json:

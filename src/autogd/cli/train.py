@@ -1,8 +1,8 @@
-"""Train a network on a data set, record every epoch, and survive being stopped.
+"""Train a network on a data set and record every epoch; a stopped run can be resumed.
 
-Without any option: handwritten digits, in seconds. Under torchrun, on many devices.
+Without any option: handwritten digits, in seconds. Under torchrun: on many devices.
 
-With a network and data of your own: a factory that returns a Module, and a loader that returns (train, test), each a
+For your own network and data, name a factory that returns a Module, and a loader that returns (train, test), each a
 pair of inputs and labels, a data set or a DataLoader.
 
 example: autogd train --data cifar10 --model fcn --depth 2 --width 64
@@ -26,7 +26,7 @@ from autogd.training.tryout import check_config
 
 __all__ = ["Options", "run"]
 
-# these say where and how to run, not what: they may differ from the run that is resumed
+# settings of the machine: they may change when a run is resumed
 FREE = ("device", "compile", "shard", "data_dir", "checkpoint_seconds", "checkpoints", "threads")
 
 
@@ -35,13 +35,13 @@ class Options(Config):
     """What `autogd train` takes."""
 
     out: str | None = None
-    """the run's folder; left out, a new one under runs/"""
+    """the run's folder; default: a new one under runs/"""
     resume: str | None = None
-    """go on with the run in this folder, as it was configured; with --epochs, to that many in all"""
+    """resume the run in this folder, as configured; with --epochs, up to that many in all"""
     epochs: int | None = None  # type: ignore[assignment]  # None: left out, which --resume has to know
-    """passes over the training set; left out, 20"""
+    """passes over the training set; default: 20"""
     tensorboard: bool = False
-    """also write TensorBoard's files into the run's folder"""
+    """also write TensorBoard files to the run's folder"""
     json: bool = False
     """print the summary as JSON and nothing else"""
 
@@ -52,12 +52,12 @@ class Options(Config):
 
 
 def run(options: Options) -> int:
-    """Train, or go on training; then say what came of it and draw the figure."""
+    """Train or resume; then print the result and draw the figure."""
     with session(options.device) as place, ExitStack() as settings:
         first = place.rank == 0
         if first and options.tensorboard:
             _require_tensorboard()
-        # the first process finds or makes the folder, and tells the others
+        # the first process finds or creates the folder for all
         record = settings.enter_context(_find(options)) if first else Run(Path())
         record = Run(Path(place.tell(str(record.path))))
         watches: list[Watch] = [] if options.json else [TrainingProgress()]
@@ -77,12 +77,12 @@ def run(options: Options) -> int:
 
 
 def _find(options: Options) -> AbstractContextManager[Run]:
-    """The run to train: a new one, the one to resume, or, after a restart by torchrun, the one that was under way."""
+    """The run to train: a new one, the one to resume, or, after a restart by torchrun, the unfinished one."""
     if options.resume is not None:
         if options.out is not None:
             raise ValueError(f"--out: --resume goes on in {options.resume}; leave --out out")
         run = Run.open(Path(options.resume))
-        _config(options, run)  # another setting is refused before anything is changed
+        _config(options, run)  # refuse other settings before anything changes
         if options.epochs is not None and options.epochs != run.config().epochs:
             run.extend(options.epochs)
         return nullcontext(run)
@@ -102,7 +102,7 @@ def _require_tensorboard() -> None:
 
 
 def _config(options: Options, record: Run) -> Config:
-    """The run's own config, with what may be changed on the way changed as asked."""
+    """The run's config, with the settings of the machine taken from the options."""
     asked, defaults, saved = options.as_dict(), Config().as_dict(), record.config()
     asked.pop("epochs")  # the run knows, by now
     given = {name: value for name, value in asked.items() if options.resume and value != defaults[name]}

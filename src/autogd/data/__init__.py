@@ -1,4 +1,4 @@
-"""Data sets, each as a `Task`: two splits that give batches by index, scaled as Prescription 1 asks."""
+"""Data sets, each as a `Task`: a training and a test split that give batches by index, scaled to Prescription 1."""
 
 from autogd.data.ahead import ahead
 from autogd.data.first import first_samples

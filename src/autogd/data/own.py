@@ -17,7 +17,7 @@ EXPECTED = (
 
 
 class PairSplit:
-    """Samples and labels as two tensors, given as they are; bytes become floats.
+    """Samples and labels as two tensors, not scaled; bytes become floats.
 
     >>> PairSplit(torch.tensor([[1, 2], [3, 4]]), torch.tensor([0, 1])).batch(torch.tensor([1]))
     (tensor([[3, 4]]), tensor([1]))
@@ -43,7 +43,7 @@ class PairSplit:
 
 
 class DatasetSplit:
-    """The samples of a torch data set, or of a DataLoader's; the order and size of batches are the caller's.
+    """The samples of a torch data set, or of a DataLoader's data set; the caller chooses order and batch size.
 
     >>> from torch.utils.data import TensorDataset
     >>> split = DatasetSplit(TensorDataset(torch.eye(3), torch.arange(3)))
@@ -66,10 +66,10 @@ class DatasetSplit:
 
 
 def as_task(name: str, found: Any) -> Task:
-    """The task that a user's loader returned, checked.
+    """Check what a user's loader returned, and make it a task.
 
     Args:
-        name: what the user called the loader, for errors.
+        name: of the loader, for errors.
         found: what it returned.
 
     >>> pair = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
@@ -109,7 +109,7 @@ def _split(name: str, found: Any) -> Split:
 
 
 def _check(name: str, split: Split) -> tuple[int, ...]:
-    """The shape of a sample, of a split that has samples and integer labels."""
+    """The shape of a sample; checks that the split has samples and integer labels."""
     if len(split) == 0:
         raise ValueError(f"{name}: there are no samples")
     inputs, labels = split.batch(torch.tensor([0]))
@@ -128,7 +128,7 @@ def _check_labels(name: str, labels: Tensor) -> None:
 
 
 def _classes(name: str, *splits: Split) -> int:
-    """One more than the largest label; of a data set, its own word on that, or a look at every sample."""
+    """The largest label plus one; for a data set, its own number of classes, or found from every sample."""
     counts = []
     for split in splits:
         if isinstance(split, PairSplit):

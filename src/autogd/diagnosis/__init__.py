@@ -1,4 +1,4 @@
-"""What stands in the way of training, and what to do about it."""
+"""Find what hinders training, and say how to mend it."""
 
 from autogd.diagnosis.doctor import Diagnosis, doctor, width_test
 from autogd.diagnosis.finding import Finding

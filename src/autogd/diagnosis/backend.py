@@ -11,12 +11,12 @@ COMPILE = "python -m autogd.engine.library"
 
 
 def backend() -> str:
-    """The backend of a step on float32 tensors of the CPU, in words.
+    """The backend of a step on float32 CPU tensors, as text.
 
     >>> backend().startswith(("compiled passes", "torch's operations"))
     True
     """
-    from autogd.engine.library import LIBRARY, library  # late, so that it can be run as a program
+    from autogd.engine.library import LIBRARY, library  # imported late, so that the module can run as a program
 
     return "compiled passes" if library() is not None else f"torch's operations: {_obstacle(LIBRARY)}"
 

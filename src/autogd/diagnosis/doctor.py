@@ -1,4 +1,4 @@
-"""Look at a training set-up before it is trained: a few real steps on a copy, then findings with remedies."""
+"""Examine a training set-up before training: take a few real steps on a copy, then report findings and remedies."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ from autogd.optim import AGD, StochasticAGD
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
 
-# how far the move of the output may depend on the width before it is worth a word
+# report a change of the output's move with the width above this factor
 WIDTH = 3.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings, the optimiser and sizes that suit, the first losses, each width's movement, and the backend."""
+    """The findings, the recommended optimiser and sizes, the first losses, the move at each width, and the backend."""
 
     findings: list[Finding]
     optimiser: str
@@ -42,7 +42,7 @@ class Diagnosis:
 
     @property
     def sound(self) -> bool:
-        """Whether there is nothing to mend: no finding, or harmless ones only."""
+        """Whether there is nothing to mend: no findings, or only harmless ones."""
         return all(finding.harmless for finding in self.findings)
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ def doctor(
     *,
     full_batch: bool = False,
 ) -> Diagnosis:
-    """Take two real steps on a copy of the model and say what stands in the way of training it.
+    """Take two real steps on a copy of the model and report what hinders training.
 
-    Gradients that the model holds already are taken as those of the caller's own loop on the same batch: whether they
-    were left scaled by a GradScaler, or clipped, shows beside the ones computed here.
+    If the model already has gradients, they are taken to be those of the caller's own loop on the same batch. They are
+    compared with the gradients computed here, which shows whether a GradScaler scaled them or they were clipped.
 
     Args:
-        model: left as it is.
-        loss_fn: takes the model's output and the target; the output alone where `batch` is a mapping of inputs.
+        model: not changed.
+        loss_fn: takes the model's output and the target; only the output if `batch` is a mapping of inputs.
         batch: a pair of inputs and targets, or a mapping of keyword arguments.
         widen: returns the model at k times its width, for the width test.
         full_batch: whether every step sees all of the data; AGD is for that, StochasticAGD for minibatches.
@@ -94,7 +94,7 @@ def doctor(
     subject = _without_dropout(copy.deepcopy(model).train())
     held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     subject.zero_grad()
-    # each of these makes what follows meaningless
+    # after one of these the rest is meaningless
     fatal = _frozen(subject) or not_finite(copy.deepcopy(subject), loss_fn, batch)
     if fatal:
         return Diagnosis(fatal, "", "dimensional", [], {})
@@ -141,7 +141,7 @@ def width_test(
     factors: Sequence[int] = (1, 2, 4, 8),
     draws: int = 8,
 ) -> dict[int, float]:
-    """By how much, in root-mean-square over a few draws, AGD's first step moves the output: no width should differ.
+    """The root-mean-square move of the output in AGD's first step, over a few draws: it should not depend on the width.
 
     >>> import torch
     >>> from autogd import initialise_, models
@@ -174,7 +174,7 @@ def _frozen(model: nn.Module) -> list[Finding]:
 
 
 def _without_dropout(model: nn.Module) -> nn.Module:
-    """With dropout off: what is compared here must not differ by chance."""
+    """Turn dropout off: comparisons must not depend on chance."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.eval()

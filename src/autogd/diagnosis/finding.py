@@ -11,7 +11,7 @@ __all__ = ["Finding", "forward_of", "loss_of", "tensor_of"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, how it shows, and what to do; a harmless one needs nothing done."""
+    """One problem, the evidence, and the remedy; a harmless one needs none."""
 
     kind: str
     seen: str
@@ -28,14 +28,14 @@ def forward_of(model: nn.Module, batch: Any) -> Any:
 
 
 def loss_of(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> Tensor:
-    """The loss of a batch as one number; the mean if `loss_fn` gives more than one."""
+    """The loss of a batch as one number; the mean if `loss_fn` returns several."""
     output = forward_of(model, batch)
     loss = loss_fn(output) if isinstance(batch, Mapping) else loss_fn(output, batch[1])
     return loss.mean() if loss.dim() else loss
 
 
 def tensor_of(output: Any) -> Tensor:
-    """The first floating-point tensor of whatever a model returns."""
+    """The first floating-point tensor in a model's output."""
     if isinstance(output, Tensor):
         return output
     values = output.values() if isinstance(output, Mapping) else output

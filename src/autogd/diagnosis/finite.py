@@ -1,4 +1,4 @@
-"""What is not finite: a sample, a weight, a layer's output, the loss. The first culprit is named."""
+"""Find what is not finite: a sample, a weight, a layer's output or the loss; name the first."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ KIND = "not finite"
 
 
 def not_finite(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """The first of these that holds nan or infinity: the batch, a weight, a layer's output, the loss.
+    """The first that has nan or infinity: the batch, a weight, a layer's output, or the loss.
 
     >>> batch = torch.tensor([[1.0, torch.nan]]), torch.ones(1, 1)
     >>> print(*not_finite(nn.Linear(2, 1), nn.functional.mse_loss, batch))
@@ -44,7 +44,7 @@ def not_finite(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> 
 
 
 def bad_gradients(model: nn.Module) -> list[Finding]:
-    """Gradients that are not finite though the loss is."""
+    """Gradients that are not finite although the loss is."""
     bad = [name for name, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
     if not bad:
         return []
@@ -53,7 +53,7 @@ def bad_gradients(model: nn.Module) -> list[Finding]:
 
 
 def first_bad_layer(model: nn.Module, forward: Callable[[], Any]) -> str | None:
-    """The first layer whose weights or outputs are not finite, in the order in which they are used; None if all are.
+    """The first layer, in the order of the forward pass, with weights or outputs that are not finite; None if all are.
 
     >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     >>> _ = nn.init.constant_(model[1].weight, float("nan"))
@@ -74,7 +74,7 @@ def first_bad_layer(model: nn.Module, forward: Callable[[], Any]) -> str | None:
             found.append(f"{name} (its output is not finite)")
 
     for name, module in model.named_modules():
-        # a leaf, or the whole: what a model does between its layers shows in what it returns
+        # leaf modules, and the model: operations between layers show in its output
         if not list(module.children()) or module is model:
             hooks.append(module.register_forward_hook(lambda m, _, out, name=name: look(name or "the model", m, out)))
     try:

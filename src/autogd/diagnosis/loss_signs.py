@@ -1,4 +1,4 @@
-"""Signs of a loss that is not what it seems: a sum, one number a sample, a softmax or sigmoid taken twice."""
+"""Checks of the loss: a sum, one number per sample, a softmax or sigmoid applied twice."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 
 
 def not_scalar(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """A loss of more than one number, as reduction='none' gives."""
+    """A loss of more than one number, as with reduction='none'."""
     with torch.no_grad():
         output = forward_of(model, batch)
         loss = loss_fn(output) if isinstance(batch, Mapping) else loss_fn(output, batch[1])
@@ -43,7 +43,7 @@ def summed(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list
 
 @torch.no_grad()
 def taken_twice(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """A model that ends in softmax or sigmoid under a loss that takes it again."""
+    """A model that ends in softmax or sigmoid, with a loss that applies it again."""
     if isinstance(batch, Mapping):
         return []
     output = tensor_of(forward_of(model, batch)).detach()
@@ -61,7 +61,7 @@ def taken_twice(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) ->
 
 
 def _ignores_shift(loss_fn: Callable[..., Tensor], output: Tensor, target: Any) -> bool:
-    """Whether a constant added to all outputs changes nothing: so it is with a softmax and with nothing else here."""
+    """Whether adding a constant to all outputs changes nothing, as with a softmax."""
     try:
         before, after = (loss_fn(output + shift, target).mean() for shift in (0.0, 3.0))
     except (ValueError, RuntimeError, TypeError):
@@ -70,7 +70,7 @@ def _ignores_shift(loss_fn: Callable[..., Tensor], output: Tensor, target: Any) 
 
 
 def _is_logistic(loss_fn: Callable[..., Tensor], output: Tensor, target: Any) -> bool:
-    """Whether the loss is that of logits under a sigmoid."""
+    """Whether the loss applies a sigmoid to logits."""
     if not isinstance(target, Tensor) or target.shape != output.shape or not target.is_floating_point():
         return False
     theirs = loss_fn(output, target).mean()

@@ -1,4 +1,4 @@
-"""The signs that a doctor looks for: each a function that measures one thing and gives its findings."""
+"""The checks of `doctor`: each function measures one thing and returns its findings."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -13,17 +13,17 @@ from autogd.geometry.norms import operator_norm
 
 __all__ = ["activation_sizes", "growth", "handed_over", "off_scale", "off_size", "without_effect", "without_gradient"]
 
-# how far from its ideal a number may be before it is worth a word
+# report a number that differs from its ideal by more than this factor
 SPREAD, OFF_SIZE, OFF_SCALE = 30.0, 8.0, 6.0
-SMALL = 1e-3  # of the largest tensor's dual norm: below it a gradient may be noise, and is looked at in float64
-NOISE = 0.1  # what float64 leaves of a gradient that is rounding noise is less than this share
-MANY = 16  # parts from which single ones are not told
+SMALL = 1e-3  # below this fraction of the largest dual norm a gradient may be noise: check it in float64
+NOISE = 0.1  # in float64, less than this fraction of rounding noise remains
+MANY = 16  # with this many parts, do not name single ones
 
 
 def activation_sizes(model: nn.Module, batch: Any) -> dict[str, float]:
-    """The root-mean-square of what each layer puts out, in the order of the forward pass, the last one left out."""
+    """The root-mean-square of each layer's output, in the order of the forward pass, without the last layer."""
     sizes: dict[str, float] = {}
-    model = copy.deepcopy(model)  # statistics of norm layers, and hooks, stay off the caller's
+    model = copy.deepcopy(model)  # a copy: hooks and batch statistics must not touch the caller's model
     layers = {role.module: role.name.rpartition(".")[0] for role in read_roles(model) if role.atom.depth_share == 1}
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
@@ -110,16 +110,16 @@ def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | 
 
 
 def without_gradient(roles: list[Role]) -> list[Finding]:
-    """Parameters that the loss does not reach."""
+    """Parameters that get no gradient."""
     missing = [role.name for role in _trained(roles) if _nothing(role.parameter.grad)]
     remedy = "Freeze them (requires_grad=False), or see why the loss does not reach them"
     return [Finding("no gradient", ", ".join(missing), remedy)] if missing else []
 
 
 def without_effect(model: nn.Module, roles: list[Role], loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """Parameters whose gradient is rounding noise and nothing else: in float64 nearly all of it is gone.
+    """Parameters whose gradient is only rounding noise: in float64 nearly all of it vanishes.
 
-    A gradient that is only small, as that of attention's queries and keys at the start of training, stays as it is.
+    A gradient that is merely small, as of attention's queries and keys at the start of training, does not.
     """
     candidates = _small_parts(roles)
     if not candidates:
@@ -153,7 +153,7 @@ def _part_norms(role: Role, grad: Any) -> Tensor:
 
 
 def _small_parts(roles: list[Role]) -> dict[str, list[int]]:
-    """The parts of tensors whose dual norm is small beside the largest tensor's, by name."""
+    """The parts whose dual norm is small compared with the largest tensor's, by name."""
     duals = {
         role.name: role.atom.scale * _part_norms(role, role.parameter.grad) * role.atom.parts
         for role in _trained(roles)

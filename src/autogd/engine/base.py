@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, check_rate, named_tensors
+from autogd.engine.groups import as_groups, check_number, check_parameters, multiplier, named_tensors
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
 from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
@@ -39,7 +39,7 @@ def choose_backend(
     """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference."""
     from autogd.engine.library import library  # not before it can be run as a program
 
-    if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, copies):
+    if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, momentum, copies):
         return Sharded(plan, geometry, momentum, copies)
     if foreach is False or not plan.one_device or (plan.sparse and not momentum):
         return SingleTensor(plan, geometry, momentum)
@@ -99,13 +99,9 @@ class ReadsArchitecture(Optimizer):
         self._last: tuple[Plan, Tensor, Tensor, Any] | None = None
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
         defaults: dict[str, Any] = {
-            "lr": 1.0,
-            "gain": gain,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        defaults["made_by"] = f"{self._state_name} {VERSION}"  # goes with the state, and is checked when one is loaded
+            "lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
+            "made_by": f"{self._state_name} {VERSION}",  # goes with the state, and is checked when one is loaded
+        }  # fmt: skip
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
@@ -118,7 +114,7 @@ class ReadsArchitecture(Optimizer):
         named = named_tensors(group["params"], len(self.param_groups))
         refuse_flat(named, type(self).__name__)
         check_parameters(named, self._names)
-        check_rate(group.get("lr", 1.0), len(self.param_groups))
+        multiplier(group)  # raises
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
@@ -164,13 +160,12 @@ class ReadsArchitecture(Optimizer):
         entries = [(p, group) for p, group in trained if p.numel()]  # an empty tensor has nothing to move
         if not entries:
             return None
-        assert self._peers is not None
+        peers = self._peers or self._join()
         plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
-        plan.others = others_of(self._peers, plan.parameters, plan.atoms, plan.reach)
+        plan.others = others_of(peers, plan.parameters, plan.atoms, plan.reach)
         while len(self._backends) >= PLANS_KEPT:
             self._backends.pop(next(iter(self._backends)))
-        copies = self._peers.copies
-        backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], copies)
+        backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], peers.copies)
         self._backends[key] = backend
         return backend
 
@@ -185,10 +180,23 @@ class ReadsArchitecture(Optimizer):
             )
         if parameter in self._readouts and self._peers is not None and self._peers.inner:
             atom = replace(atom, free=False)
-        for known, size in zip(group["params"], group.get("sizes", ()), strict=False):
-            if known is parameter and size is not None:
-                return replace(atom, scale=size)
-        return atom
+        size = self._measured().get(parameter)
+        return atom if size is None else replace(atom, scale=size / self._output_size())
+
+    def _measured(self) -> dict[Tensor, float]:
+        """The measured sizes; they go with the groups, and so with the state."""
+        pairs = (zip(group["params"], group.get("sizes", ()), strict=False) for group in self.param_groups)
+        return {parameter: size for group in pairs for parameter, size in group if size is not None}
+
+    def _output_size(self) -> float:
+        """How far the output may be above unit root-mean-square: the readout's measured size over its target, or 1.
+
+        A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
+        rate is relative to the weights as they are.
+        """
+        sizes = self._measured()
+        readout = next((p for p in reversed(self._atoms) if self._atoms[p].free and p in sizes), None)
+        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / self._atoms[readout].scale)
 
     def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
         """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""

@@ -10,18 +10,32 @@ from autogd.engine.backend import Norms, Step
 from autogd.engine.owners import flops
 from autogd.engine.plan import Plan
 from autogd.engine.ranks import SAME
+from autogd.engine.rational import orthogonalise as rational
 from autogd.engine.shards import is_sharded, local
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.spread import Spread
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Sharded", "is_sharded", "local", "shares_work", "spread_of"]
+__all__ = ["Sharded", "is_native", "is_sharded", "local", "shares_work", "spread_of"]
 
 
-def shares_work(plan: Plan, geometry: Geometry, copies: Any) -> bool:
-    """Whether ranks that all hold copies of the plan's tensors have matrices to share."""
-    return copies is not None and geometry == "spectral" and plan.one_device and any(flops(a) for a in plan.atoms)
+def is_native(plan: Plan) -> bool:
+    """Whether one process would take the native backend for these tensors."""
+    from autogd.engine.library import library  # not before it can be run as a program
+
+    ours = all(local(parameter).dtype == torch.float32 for parameter in plan.parameters)
+    return ours and plan.on_cpu and plan.one_device and library() is not None
+
+
+def shares_work(plan: Plan, geometry: Geometry, momentum: float, copies: Any) -> bool:
+    """Whether ranks that all hold copies of the plan's tensors share the work on its matrices.
+
+    They do not if each has the native backend, which costs less than the exchange by torch's operations.
+    """
+    if copies is None or geometry != "spectral" or not plan.one_device or not any(flops(a) for a in plan.atoms):
+        return False
+    return not (momentum and is_native(plan))
 
 
 def spread_of(tensor: Tensor) -> object:
@@ -44,7 +58,7 @@ class Sharded(SingleTensor):
 
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
         super().__init__(plan, geometry, momentum)
-        self.spread = Spread(plan.parameters, plan.atoms, copies)
+        self.spread = Spread(plan.parameters, plan.atoms, copies, rational if momentum and is_native(plan) else None)
         self.copies = copies if any(not is_sharded(parameter) for parameter in plan.parameters) else None
         self.alike: Tensor | None = None  # whether the copies still are copies
 

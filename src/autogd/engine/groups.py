@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["as_groups", "check_number", "check_parameters", "check_rate", "named_tensors"]
+__all__ = ["as_groups", "check_number", "check_parameters", "multiplier", "named_tensors"]
 
 
 def as_groups(params: Any, owner: str) -> list[Any]:
@@ -42,19 +42,21 @@ def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
     return dict(pairs)
 
 
-def check_rate(rate: Any, group_index: int) -> None:
-    """A group's `lr` multiplies the derived step: a finite number, or a tensor that holds one.
+def multiplier(group: dict[str, Any]) -> Any:
+    """A group's `lr`, which multiplies the derived step: a number, or a tensor that holds one, without dimensions.
 
-    >>> check_rate(float("nan"), 0)
+    >>> multiplier({"lr": float("nan")})
     Traceback (most recent call last):
     ...
-    ValueError: lr of group 0: expected a finite number ≥ 0, found nan
+    ValueError: lr: expected a finite number ≥ 0, found nan
     """
+    rate = group.get("lr", 1.0)
     if isinstance(rate, Tensor):
         if rate.numel() != 1:
-            raise ValueError(f"lr of group {group_index}: a tensor must hold one number, not {rate.numel()}")
-    else:
-        check_number(f"lr of group {group_index}", rate, zero_too=True)
+            raise ValueError(f"lr: a tensor must hold one number, not {rate.numel()}")
+        return rate.reshape(())
+    check_number("lr", rate, zero_too=True)
+    return rate
 
 
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:

@@ -93,7 +93,9 @@ class SingleTensor:
         self.directions = self._directions(grads)
         pairs = zip(self.directions, grads, strict=True)
         each = [self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs)]
-        self.slopes = self.combined(torch.cat(each))
+        slopes = self.combined(torch.cat(each))
+        # a slope may be finite beside a norm that overflows: refuse what the other geometry refuses
+        self.slopes = torch.where(self.norms(grads).isfinite(), slopes, torch.inf)
         return self.slopes
 
     def _directions(self, grads: list[Tensor]) -> list[Tensor]:

@@ -28,10 +28,18 @@ class Spread:
         atoms: one a tensor.
         copies: the group whose ranks all hold the plain tensors, as under DDP, and share the work on them; None if
             each rank does its own.
+        orthogonalise: another polar factor than the one that `unit_direction` takes.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], atoms: Sequence[Atom], copies: Any = None) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        atoms: Sequence[Atom],
+        copies: Any = None,
+        orthogonalise: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         self.atoms = list(atoms)
+        self._orthogonalise = orthogonalise
         self.pieces: list[Piece | None] = [piece_of(tensor) for tensor in tensors]
         self.sizes = [atom.parts for atom in atoms]
         self._sums = self._reductions(tensors)
@@ -93,13 +101,18 @@ class Spread:
             if not (spectral and flops(atom)):
                 divided[number] = piece
             elif place is None:
-                deliver(number, _unit(piece, atom))
+                deliver(number, self._unit(piece, atom))
             else:  # whole matrices, some of them here
-                deliver(number, _unit(piece, place.atom_here(atom)) if piece.numel() else piece)
+                deliver(number, self._unit(piece, place.atom_here(atom)) if piece.numel() else piece)
         if divided:
             self._divide(divided, deliver)
         for exchange in exchanges:
-            exchange.run(prepare, _unit, deliver)
+            exchange.run(prepare, self._unit, deliver)
+
+    def _unit(self, stack: Tensor, atom: Atom) -> Tensor:
+        if self._orthogonalise is None:
+            return unit_direction(stack, atom, "spectral")
+        return atom.join(self._orthogonalise(atom.matrices(stack))).reshape(stack.shape)
 
     def _divide(self, pieces: dict[int, Tensor], deliver: Deliver) -> None:
         """Every part over its Frobenius norm."""
@@ -188,10 +201,6 @@ def _layout(tensor: Any, copies: Any) -> tuple[tuple[int, ...], Layout] | None:
     if len(ranks) == 1:
         return None
     return ranks, Layout(tuple(tensor.shape), (), tuple((place,) for place in range(len(ranks))))
-
-
-def _unit(stack: Tensor, atom: Atom) -> Tensor:
-    return unit_direction(stack, atom, "spectral")
 
 
 def _sums(piece: Tensor, atom: Atom) -> Tensor:

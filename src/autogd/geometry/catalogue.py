@@ -157,6 +157,7 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
     ['matrix']
     """
     overrides = overrides or {}
+    named = {name: parameter for name, parameter in named.items() if parameter.numel()}
     global _warned
     guessed = [name for name, parameter in named.items() if parameter.dim() >= 2 and name not in overrides]
     if guessed and not _warned:
@@ -208,6 +209,8 @@ def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if isinstance(parameter, UninitializedParameter):
             raise ValueError(f"{name}: this lazy parameter has no shape yet; send one batch through the model first")
+        if not parameter.numel():
+            continue  # an empty tensor has nothing to move
         words = name.split(".")
         yield (
             name,

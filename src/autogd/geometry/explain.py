@@ -74,7 +74,8 @@ def explain(model: nn.Module) -> Explanation:
     for name, parameter in model.named_parameters():
         if parameter not in known:  # frozen, and of no atom: it need not be known until it is trained
             owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            rows.append(Row(name, owner, "unknown", "", float("nan"), float("nan"), 0.0, False))
+            kind = "unknown" if parameter.numel() else "empty"
+            rows.append(Row(name, owner, kind, "", float("nan"), float("nan"), 0.0, False))
     return Explanation(rows, depth)
 
 

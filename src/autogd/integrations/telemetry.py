@@ -1,8 +1,8 @@
-"""What steps do, written down every so often: as lines of JSON, for TensorBoard, Weights & Biases or MLflow.
+"""Write telemetry of every n-th step: as lines of JSON, or for TensorBoard, Weights & Biases or MLflow.
 
-All are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, and so work in every
-framework. Between the steps that they write they read nothing, and nothing waits for the device. With several
-processes, register on one of them.
+All are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, so they work in every
+framework. They read from the device only at the steps that they write. With several processes, register the hook in one
+of them.
 """
 
 import json
@@ -21,11 +21,11 @@ __all__ = ["JSONL", "MLflow", "Telemetry", "TensorBoard", "WandB"]
 
 
 class Telemetry(ABC):
-    """Reads every so many steps what the step did, and hands it to `write`.
+    """Reads the telemetry of every n-th step and passes it to `write`.
 
     Args:
-        every: steps from one line to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> class Show(Telemetry):
     ...     def write(self, step, numbers):
@@ -47,23 +47,23 @@ class Telemetry(ABC):
         self.steps = start
 
     def __call__(self, optimiser: AGD, args: Any = (), kwargs: Any = None) -> None:
-        """Count a step; torch calls this after each."""
+        """Count a step; torch calls this after each one."""
         self.steps += 1
         if (self.steps - 1) % self.every == 0:
             self.write(self.steps, _read(optimiser))
 
     @abstractmethod
     def write(self, step: int, numbers: dict[str, Any]) -> None:
-        """Write one step's numbers: floats, or a dictionary of them by parameter; None for what is not finite."""
+        """Write one step's numbers: floats, or dictionaries of floats by parameter; None if not finite."""
 
 
 class JSONL(Telemetry):
-    """Appends an object a line to a file.
+    """Appends one JSON object per line to a file.
 
     Args:
         path: the file.
-        every: steps from one line to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> import tempfile
     >>> model = torch.nn.Linear(2, 1)
@@ -91,9 +91,9 @@ class TensorBoard(Telemetry):
     """Writes to a folder for TensorBoard: `learning_rate`, `gradient_summary`, `dual_norms/NAME`, `update_sizes/NAME`.
 
     Args:
-        folder: where TensorBoard looks; or a SummaryWriter that is open already.
-        every: steps from one point to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        folder: a log folder of TensorBoard, or an open SummaryWriter.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> TensorBoard.__mro__[1].__name__
     'Telemetry'
@@ -115,12 +115,12 @@ class TensorBoard(Telemetry):
 
 
 class WandB(Telemetry):
-    """Logs to Weights & Biases, under `autogd/`, over the optimiser's own steps: other metrics keep theirs.
+    """Logs to Weights & Biases, under `autogd/`, with the optimiser's own step count; other metrics keep theirs.
 
     Args:
-        run: an open run; left out, the one that `wandb.init()` opened.
-        every: steps from one point to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        run: an open run; by default the one that `wandb.init()` opened.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> WandB.__mro__[1].__name__
     'Telemetry'
@@ -146,12 +146,12 @@ class WandB(Telemetry):
 
 
 class MLflow(Telemetry):
-    """Logs to MLflow: to the active run, or to one by its number.
+    """Logs to MLflow: to the active run, or to the run with an id.
 
     Args:
-        run_id: the run; left out, the active one.
-        every: steps from one point to the next; the first step is written.
-        start: steps taken before, where a run goes on.
+        run_id: the run; by default the active one.
+        every: write each n-th step, starting with the first.
+        start: number of earlier steps, if a run is resumed.
 
     >>> MLflow.__mro__[1].__name__
     'Telemetry'
@@ -170,18 +170,18 @@ class MLflow(Telemetry):
         self.mlflow: Any = mlflow
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
-        """Log the points, as many at once as MLflow takes."""
-        # other characters are refused in names
+        """Log the points in batches of the size that MLflow takes."""
+        # MLflow refuses other characters in names
         points = [(re.sub(r"[^\w./ :-]", "_", name), number) for name, number in _flat(numbers).items()]
         for first in range(0, len(points), AT_ONCE):
             self.mlflow.log_metrics(dict(points[first : first + AT_ONCE]), step=step, run_id=self.run_id)
 
 
-AT_ONCE = 1000  # metrics that MLflow takes in one call
+AT_ONCE = 1000  # MLflow's limit per call
 
 
 def _flat(numbers: dict[str, Any]) -> dict[str, float]:
-    """One name a number, `update_sizes/encoder.weight`; without what is not finite."""
+    """One name per number, `update_sizes/encoder.weight`; without numbers that are not finite."""
     flat = {}
     for name, value in numbers.items():
         for parameter, number in value.items() if isinstance(value, dict) else [(None, value)]:
@@ -191,7 +191,7 @@ def _flat(numbers: dict[str, Any]) -> dict[str, float]:
 
 
 def _read(optimiser: AGD) -> dict[str, Any]:
-    """All numbers of the last step, brought from the device in one go."""
+    """All numbers of the last step, read from the device at once."""
     last = optimiser.last_step
     tensors: dict[tuple[str, str], Tensor] = {
         ("learning_rate", ""): optimiser.learning_rate,

@@ -10,7 +10,7 @@ from torch._compile import _disable_dynamo
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
 from autogd.engine.dtensor import spread_of
-from autogd.engine.groups import check_rate
+from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
 from autogd.engine.ranks import Peers, others_of
 from autogd.engine.shards import aligned
@@ -36,7 +36,7 @@ class AGD(ReadsArchitecture):
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. "spectral" does without it and
             takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
-            weights as they are now, for fine-tuning.
+            weights as they are now, for fine-tuning; if the readout is above its own, all count for less by that.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         averaging: take gradients near an average of the weights, and ship the average (`averaged()`): the cheapest
             step for minibatches. `autogd.optim.averaging` derives it. The state is 4 bytes a weight.
@@ -145,10 +145,7 @@ class AGD(ReadsArchitecture):
 
     def _settings(self, plan: Plan) -> tuple[Any, Any]:
         """Step multiplier and decay (None if 0), per tensor or one number for all."""
-        for i, lr in enumerate(group["lr"] for group in self.param_groups):
-            if lr.numel() != 1 if isinstance(lr, Tensor) else not 0 <= lr < torch.inf:
-                check_rate(lr, i)
-        rates = (g["lr"].squeeze() if isinstance(g["lr"], Tensor) else g["lr"] for g in plan.groups)
+        rates = (lr if type(lr := g["lr"]) is float and 0 <= lr < torch.inf else multiplier(g) for g in plan.groups)
         signs = (-1 if g["maximize"] else 1 for g in plan.groups)
         multipliers = tuple(r * s * g["gain"] for r, s, g in zip(rates, signs, plan.groups, strict=True))
         decay = tuple(g["weight_decay"] for g in plan.groups)

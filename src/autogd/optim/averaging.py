@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Average
+from autogd.engine.groups import multiplier
 
 __all__ = ["BETA", "beside_average", "newest_weight"]
 
@@ -14,8 +15,7 @@ BETA = 0.9  # the weight of the average in the point at which gradients are take
 
 def newest_weight(group: dict[str, Any], eta: Tensor) -> Tensor:
     """c = s²/Σs² with s = η·lr·gain: the weight of a group's newest point in the mean; the group keeps the sum."""
-    lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
-    square = (eta * (lr * group["gain"])).square()
+    square = (eta * (multiplier(group) * group["gain"])).square()
     group["squares"] = group["squares"].to(square) + square if "squares" in group else square
     return torch.where(group["squares"] > 0, square / group["squares"], 0)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 __all__ = ["COLOURS", "draw"]
 
-# told apart in grey and by readers who do not see red and green alike
+# distinct in grey, and for colour-blind readers
 COLOURS = {"StochasticAGD": "#0b3d91", "AGD": "#9467bd", "Adam": "#e6730a", "SGD": "#333333"}
-STYLES = {"SGD": (0, (4, 3))}  # where two rivals lie on one line, both are seen
+STYLES = {"SGD": (0, (4, 3))}  # dashed, so that two rivals on one line are both visible
 
 
 def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:

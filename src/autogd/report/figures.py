@@ -9,7 +9,7 @@ from autogd.report.tables import Group, one_a_seed
 __all__ = ["COLOURS", "PANELS", "draw", "series_styles"]
 
 PANELS = ("objective", "accuracy", "learning_rate", "update_size")
-# told apart in grey, by their dashes, and by readers who do not see red and green alike
+# distinct in grey by their dashes, and for colour-blind readers
 COLOURS = ("#0b3d91", "#e6730a", "#1b9e77", "#c2185b", "#56b4e9", "#333333", "#9467bd", "#8c6d31")
 REST = "#bbbbbb"
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), "-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
@@ -66,7 +66,7 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
 
 
 def series_styles(count: int) -> list[dict[str, Any]]:
-    """How each of so many series is drawn: eight in colours and dashes of their own, the rest in thin grey.
+    """The style of each series: eight have their own colours and dashes, the rest are thin and grey.
 
     >>> [style["color"] for style in series_styles(10)][-3:]
     ['#8c6d31', '#bbbbbb', '#bbbbbb']
@@ -79,7 +79,7 @@ def series_styles(count: int) -> list[dict[str, Any]]:
 
 
 def _legend(figure: Any, labels: list[str], styles: list[dict[str, Any]], across: int) -> None:
-    """Below the panels, where it covers nothing; the grey series share one entry."""
+    """The legend, below the panels; the grey series share one entry."""
     from matplotlib.lines import Line2D
 
     named = [(Line2D([], [], **style), _cut(label)) for label, style in zip(labels, styles, strict=True)][
@@ -97,7 +97,7 @@ def _cut(label: str, longest: int = 60) -> str:
 
 
 def _best_first(shown: list[tuple[Group, _Histories]]) -> list[tuple[Group, _Histories]]:
-    """As they are, if all have a colour; by their last objective otherwise, so that the best have one."""
+    """The groups in their order, if all have a colour; otherwise by their last objective, so that the best have one."""
     if len(shown) <= len(COLOURS):
         return shown
 

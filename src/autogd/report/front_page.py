@@ -1,4 +1,4 @@
-"""The lines and tables of the front page that come from records: verdicts, what training costs, and what is not won."""
+"""The parts of the front page that come from records: verdicts, costs, and what is not won."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ TUNED = ("adam", "muon", "sgd")
 
 
 def verdicts(quality: Sequence[Standing], trust: Sequence[TrustStanding]) -> str:
-    """How ours does beside tuned and untuned rivals, a line each.
+    """Compare ours with tuned and untuned rivals, one line each.
 
     >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
     ...             for name, loss in (("agd-stochastic", 1.0), ("adam", 2.0)))
@@ -54,7 +54,7 @@ def verdicts(quality: Sequence[Standing], trust: Sequence[TrustStanding]) -> str
 
 
 def costs(quality: Sequence[Standing]) -> str:
-    """Processor time of a run, over Adam's for the same number of steps, as Markdown.
+    """Processor time of a run, relative to Adam's for the same number of steps, as Markdown.
 
     >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, 1.0, 0.1, None, seconds)
     ...             for name, seconds in (("agd-stochastic", 12.0), ("adam", 10.0)))

@@ -67,7 +67,7 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def _aside(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
-    """What was left out of the table, and why."""
+    """What the table leaves out, and why."""
     counted = sum(len(one_a_seed(group.runs)) for group in groups)
     empty = sum(not run.metrics() and run.summary() is None for run in runs)
     repeated = len(runs) - counted - empty

@@ -1,4 +1,4 @@
-"""The benchmark of training quality as a picture: a row a workload, a marker an optimiser."""
+"""The benchmark of training quality as a picture: one row per workload, one marker per optimiser."""
 
 import math
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ _MARKERS = {
     "muon-original": "h", "schedulefree-radam": "h", "prodigy-plus": "H", "dadaptation": "X", "dog": "p", "soap": "<",
     "psgd": ">", "scion": "8",
 }  # fmt: skip
-_LOW, _HIGH = 0.7, 1.5  # beyond these ratios markers stand at the edge
-_SHORT, _FAR = 0.05, 10.0  # the same of shares of tuned Adam's time
-_NEVER = 30.0  # where those stand that never reach tuned Adam's loss
+_LOW, _HIGH = 0.7, 1.5  # markers beyond these ratios are drawn at the edge
+_SHORT, _FAR = 0.05, 10.0  # the same for shares of tuned Adam's time
+_NEVER = 30.0  # the position of optimisers that never reach tuned Adam's loss
 _ACROSS = 8.6  # inches: the width of a page, so that letters have the size that they say
 
 
@@ -63,7 +63,7 @@ def draw(every: Sequence[Standing]) -> bytes:
     _scale(time, _SHORT, _NEVER * 1.6, {0.1: "10%", 0.3: "30%", 1.0: "100%", 3.0: "300%", _NEVER: "never"})
     dress(loss, f"validation loss ÷ tuned {adam}'s\n(left is better; arrows: beyond the edge)", "", legend=False)
     dress(time, f"processor time to tuned {adam}'s\nlast loss (share of its time)", "", legend=False)
-    time.tick_params(labelleft=False)  # the names stand once, on the left
+    time.tick_params(labelleft=False)  # names only on the left
     for axes in (loss, time):
         axes.tick_params(labelsize=9)
     _legend(figure, {standing.optimiser for standing in every})

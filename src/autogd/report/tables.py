@@ -1,4 +1,4 @@
-"""Runs that differ by their seed alone are one row: mean and spread over the seeds."""
+"""Runs that differ only in their seed are one row: mean and spread over the seeds."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from autogd.training.records import Run
 
 __all__ = ["COLUMNS", "Group", "cell", "group_runs", "one_a_seed", "summarise"]
 
-# how a run was carried out, not what it is
+# settings of the machine, not of the run
 _ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds", "checkpoints", "threads")
 
 COLUMNS = {
@@ -26,14 +26,14 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one config under several seeds, and the name to call them by."""
+    """Runs of one config with several seeds, and their label."""
 
     label: str
     runs: list[Run]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Put runs that differ by their seed alone together; a label says what tells a group from the others.
+    """Group runs that differ only in their seed; a label has the settings in which groups differ.
 
     >>> group_runs([])
     []
@@ -56,10 +56,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """One row a group: the last epoch's numbers as mean and spread (standard deviation) over the seeds.
+    """One row per group: mean and spread (standard deviation) over the seeds of the last epoch's numbers.
 
-    A seed counts once: of several runs of it, the one that got furthest, and the last of equals. A run without an
-    epoch does not count. A run that diverged counts as such and stays out of the means; the spread of one seed is None.
+    A seed counts once: if it has several runs, the longest counts, or the last of equally long ones. A run without an
+    epoch does not count. Diverged runs are counted, but are not in the means. The spread of one seed is None.
 
     >>> summarise([Group("nothing yet", [])])[0]["objective_mean"] is None
     True
@@ -87,7 +87,7 @@ def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def one_a_seed(runs: Sequence[Run]) -> list[Run]:
-    """Of each seed the run that got furthest, the last of equals; none that has nothing to show.
+    """The longest run of each seed, or the last of equally long ones; without runs that have no epoch.
 
     >>> one_a_seed([])
     []

@@ -1,4 +1,4 @@
-"""Ours beside tuned rivals as one small picture: a column a workload, a marker an optimiser."""
+"""Ours beside tuned rivals in one small figure: one column per workload, one marker per optimiser."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from autogd.report.reproduction.curves import empty, picture
 
 __all__ = ["draw_versus"]
 
-# colour, marker, size, name: told apart in grey by their markers
+# colour, marker, size, name: the markers are distinct in grey
 _STYLES = {
     "agd-stochastic": ("#0b3d91", "*", 13.0, "StochasticAGD, nothing set"),
     "adam": ("#e6730a", "D", 6.0, "Adam, best of its grid"),
@@ -20,7 +20,7 @@ _LOW, _HIGH = 0.7, 1.3  # beyond these ratios a marker is an arrow at the edge
 
 
 def draw_versus(every: Sequence[Standing]) -> bytes:
-    """Validation loss over tuned Adam's, workload by workload.
+    """Validation loss relative to tuned Adam's, for each workload.
 
     >>> draw_versus([Standing("gpt", "adam", 0.1, "cosine", 5, False, 3, 0, 1.5, 0.01, 0.5, 9.0, 1.0, 1.0, 1.0)])[1:4]
     b'PNG'

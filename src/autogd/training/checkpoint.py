@@ -1,11 +1,11 @@
-"""Checkpoints: all of a run's state at one step, whole or not at all, loadable on any number of processes.
+"""Checkpoints: the complete state of a run at one step, loadable on any number of processes.
 
-`torch.distributed.checkpoint` writes the tensors, spread or not; whatever is not a tensor goes to state.json, and
-manifest.json has the checksum of every file and the place of every tensor. A checkpoint takes shape under another name
-and is renamed when everything is on the disk, so that a name that can be seen can be loaded. The one before is kept.
+`torch.distributed.checkpoint` writes the tensors, sharded or not. All other values go to state.json, and manifest.json
+has the checksum of every file and the position of every tensor. A checkpoint is written under a temporary name and
+renamed when everything is on the disk, so a visible checkpoint is complete. The previous one is kept.
 
-A checkpoint may be damaged, or come from somebody else: its files are compared with their checksums first, and nothing
-in them is unpickled.
+A checkpoint may be damaged, or come from somebody else. So its files are compared with their checksums first, and
+nothing in them is unpickled.
 """
 
 import json
@@ -60,7 +60,7 @@ def save(
         "optimiser": skeleton.pack(optimiser.state_dict(), "optimiser", tensors),
         "rest": skeleton.pack(rest, "rest", tensors),
     }
-    # row by row, as the reader takes the numbers to lie
+    # contiguous, as the reader expects
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
         if place.rank == 0:
@@ -69,7 +69,7 @@ def save(
         place.wait()
         with _alone_or_not(place) as no_dist:
             index = state_dict_saver.save(tensors, storage_writer=FileSystemWriter(draft), no_dist=no_dist)
-        if place.rank == 0:  # every process has written its files by now
+        if place.rank == 0:  # now every process has written its files
             write_whole(draft / skeleton.STATE, json.dumps(state))
             manifest.write(draft, locate(draft, index), skeleton.state_names(state))
             draft.rename(final)
@@ -87,9 +87,9 @@ def save(
 
 
 def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None = None) -> dict[str, Any]:
-    """Put a saved state into a model and its optimiser, and return the rest."""
+    """Load a saved state into a model and its optimiser, and return the rest."""
     place = place or Place()
-    # the first process looks at every file, for all
+    # the first process checks every file, for all processes
     wrong = place.tell(damage(path) if place.rank == 0 else "")
     if wrong:
         raise Damaged(wrong)
@@ -105,13 +105,13 @@ def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None
         with _alone_or_not(place) as no_dist:
             state_dict_loader.load(tensors, storage_reader=Reader(path, listed.tensors), no_dist=no_dist)
         optimiser.load_state_dict(skeleton.unpack(state["optimiser"], tensors))
-    except (Exception, CheckpointException) as error:  # an optimiser may refuse a state that is not its own in any way
+    except (Exception, CheckpointException) as error:  # an optimiser may raise anything for a foreign state
         raise ValueError(f"{path}: the checkpoint does not fit this run ({_reason(error)})") from error
     return skeleton.unpack(state["rest"], tensors)
 
 
 def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
-    """Write the weights and buffers as one safetensors file, gathered if they are spread.
+    """Write the weights and buffers as one safetensors file; sharded tensors are all-gathered.
 
     >>> import tempfile
     >>> from safetensors.torch import load_file
@@ -128,7 +128,7 @@ def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
     whole: dict[str, Tensor] = {}
     seen: dict[int, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in seen:  # tied: load_state_dict(strict=False) ties it again
+        if id(tensor) in seen:  # tied weights: load_state_dict(strict=False) ties them again
             continue
         seen[id(tensor)] = name
         full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -138,7 +138,7 @@ def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
 
 
 def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> None:
-    """Refuse a checkpoint of another network, before any weight is changed."""
+    """Refuse a checkpoint of another network before any weight changes."""
     theirs = {name: (saved.dtype, saved.size) for name, saved in listed.items() if name.startswith("model/")}
     ours = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     for name in sorted(theirs.keys() | ours.keys()):
@@ -152,7 +152,7 @@ def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> No
 
 @contextmanager
 def _alone_or_not(place: Place) -> Iterator[bool]:
-    """Whether to write without a process group, and no warning that there is none: it is meant."""
+    """Whether to write without a process group; torch's warning about it is suppressed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield place.world == 1
@@ -163,7 +163,7 @@ def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _blank(name: str, saved: Saved, parameters: list[Tensor]) -> Tensor:
-    """Room for a saved tensor: spread as its parameter is, if it is an optimiser's state of that parameter."""
+    """An empty tensor to load into: sharded like its parameter, if it is optimiser state of that parameter."""
     match name.split("/"):
         case ["optimiser", "state", index, *_] if index.isdecimal() and int(index) < len(parameters):
             parameter = parameters[int(index)]
@@ -173,7 +173,7 @@ def _blank(name: str, saved: Saved, parameters: list[Tensor]) -> Tensor:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what went wrong, from within the wrapping of torch's checkpointing."""
+    """The first line of the original error, inside the one that torch's checkpointing raises."""
     if isinstance(error, CheckpointException) and error.failures:
         failure = next(iter(error.failures.values()))
         error = failure[0] if isinstance(failure, tuple) else failure

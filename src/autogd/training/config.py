@@ -13,7 +13,7 @@ Start = Literal["dimensional", "torch"]
 
 @dataclass(frozen=True)
 class Config:
-    """A run, in full: the same config gives the same numbers.
+    """All settings of a run: the same config gives the same numbers.
 
     >>> Config(data="text").resolved().model
     'gpt'
@@ -23,63 +23,63 @@ class Config:
     """which data set: digits, mnist, fashion-mnist, cifar10, cifar100, imagenet or text; or your own, as
     package.module:loader or file.py:loader, which returns (train, test) or a Task"""
     data_dir: str | None = None
-    """where its files are, or are to be put; for text, the file itself"""
+    """the folder of its files, or where to download them; for text, the file itself"""
     augment: bool = True
-    """change training images at random (pad-4 crop and flip, where the data set has them)"""
+    """augment training images (pad-4 crop and flip, if the data set has them)"""
     limit: int | None = None
-    """use only the first so many samples for training, and as many for testing; left out, all there are"""
+    """use only the first N samples for training, and as many for testing; default: all"""
     context: int = 64
-    """characters a sample, for text"""
+    """characters per sample, for text"""
     model: str | None = None
-    """which network: fcn, vgg16, resnet18, resnet50 or gpt; left out, gpt for text and fcn for images; or your own, as
+    """which network: fcn, vgg16, resnet18, resnet50 or gpt; default: gpt for text, fcn for images; or your own, as
     package.module:factory or file.py:factory, which returns a Module"""
     depth: int | None = None
-    """layers, for a network that leaves the choice; left out, the network's own default"""
+    """layers of an fcn, blocks of a gpt; default: the network's own"""
     width: int | None = None
-    """units a layer, likewise"""
+    """units per layer, or channels; default: the network's own"""
     bias: bool | None = None
-    """whether layers have biases; left out, the network's own default"""
+    """whether layers have biases; default: the network's own"""
     affine: bool | None = None
-    """whether norm layers have gains; left out, the network's own default"""
+    """whether norm layers have gains; default: the network's own"""
     optimiser: str = "agd-stochastic"
-    """agd or a rival by name; an unknown name lists them"""
+    """agd, agd-stochastic or a rival; an unknown name lists them all"""
     lr: float | None = None
-    """a rival's learning rate; left out, its own default. AGD has none"""
+    """a rival's learning rate; default: its own. AGD has none"""
     schedule: Schedule = "constant"
-    """a rival's learning rate over the run"""
+    """the schedule of a rival's learning rate"""
     start: Start | None = None
-    """where weights start: sizes of Prescription 1, or as torch draws them; left out, what the optimiser asks for. Your
+    """the initialisation: sizes of Prescription 1, or torch's own; default: the optimiser's usual one. Your
     own network starts as your factory leaves it, unless this says otherwise"""
     loss: Loss | None = None
-    """square has the theory's half, mse has not; left out, square for the images that come with autogd and
-    cross-entropy for all else"""
+    """square has the theory's factor ½, mse has not; default: square for autogd's own image sets, cross-entropy for
+    all others"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
-    """samples a step, over all processes together; the last, smaller batch of an epoch is left out"""
+    """samples per step, over all processes; the last, smaller batch of an epoch is dropped"""
     accumulate: int = 1
-    """take each step's gradient in this many pieces, to save memory"""
+    """accumulate each step's gradient over this many pieces, to save memory"""
     precision: Precision = "float32"
     """bf16 keeps float32 weights and runs the network under autocast"""
     compile: bool = False
     """run the network through torch.compile"""
     shard: bool = False
-    """spread the weights over the processes of torchrun (FSDP2) instead of copying them to each (DDP)"""
+    """shard the weights over the processes of torchrun (FSDP2) instead of replicating them (DDP)"""
     device: str = "auto"
     """cpu, cuda, cuda:1 and so on; auto takes an accelerator if there is one"""
     trace: bool = False
-    """also write every step of the first epoch, into steps.json"""
+    """also record every step of the first epoch, in steps.json"""
     seed: int = 0
-    """everything random follows from it: weights, data order, augmentation"""
+    """the seed of everything random: weights, data order, augmentation"""
     checkpoint_seconds: float = 60.0
-    """save this often within an epoch; the end of an epoch always saves"""
+    """seconds between checkpoints within an epoch; the end of an epoch always saves"""
     checkpoints: int = 2
     """how many of the newest checkpoints to keep"""
     threads: int = 0
-    """of the CPU; 0 takes one for a small network, and all for a large one, unless OMP_NUM_THREADS says otherwise"""
+    """CPU threads; 0: one for a small network, all for a large one, unless OMP_NUM_THREADS is set"""
 
     def resolved(self) -> Self:
-        """With every choice that the data decides filled in, and every number checked."""
+        """The config with every default that depends on the data filled in, and every number checked."""
         for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit", "checkpoints"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -99,7 +99,7 @@ class Config:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for config.json; the fields of `Config` alone, also from a subclass."""
+        """Plain data for config.json: only the fields of `Config`, even for a subclass."""
         return {name: value for name, value in asdict(self).items() if name in _NAMES}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A loss that is not finite: stop, and name the step, the batch and the layer."""
+"""If a loss is not finite, stop and name the step, the batch and the layer."""
 
 __all__ = ["Diverged"]
 

@@ -180,7 +180,7 @@ def _record(setup: Setup, ledger: Ledger, epoch: int, seconds: float) -> dict[st
 
 def _stopped(run: Run, epoch: int, done: int, signal_number: int) -> Stopped:
     place = f"after batch {done} of epoch {epoch}"
-    return Stopped(f"stopped {place} and saved; go on with: autogd train --resume {run.path}", signal_number)
+    return Stopped(f"stopped {place} and saved; resume with: autogd train --resume {run.path}", signal_number)
 
 
 def _summary(run: Run, setup: Setup, status: str, error: str | None = None) -> dict[str, Any]:

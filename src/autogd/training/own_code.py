@@ -1,4 +1,4 @@
-"""What a user points to on the command line, `package.module:name` or `file.py:name`, and errors that come from it."""
+"""A user's own code on the command line, `package.module:name` or `file.py:name`, and errors in it."""
 
 import difflib
 import importlib
@@ -21,7 +21,7 @@ __all__ = ["culprit", "find", "is_pointer", "make"]
 _OURS = str(Path(autogd.__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_pointed: set[str] = set()  # top-level packages that a user pointed to: theirs, also if they are installed
+_pointed: set[str] = set()  # top-level packages that a user named: their own code, even if installed
 
 
 def is_pointer(name: str | None) -> bool:
@@ -55,7 +55,7 @@ def find(place: str, wanted: str) -> Any:
 
 
 def make(place: str, wanted: str) -> Any:
-    """What a factory returns that is called without arguments; a Module, or anything not callable, is taken as it is.
+    """Call a factory without arguments and return its result; return a Module, or anything not callable, unchanged.
 
     >>> make("torch.nn:Identity", "a Module")
     Identity()
@@ -70,12 +70,12 @@ def make(place: str, wanted: str) -> Any:
     except TypeError as error:
         raise ValueError(f"{place}: it cannot be called without arguments: {error}; point to a factory") from error
     except ValueError:
-        pass  # a builtin without a signature: calling it will tell
+        pass  # a builtin without a signature: call it to find out
     return found()
 
 
 def culprit(error: BaseException) -> str | None:
-    """Where in the user's own code an error arose: file, line, function and source; None if it passed none of it.
+    """The file, line, function and source of an error in the user's code; None if it is not there.
 
     >>> culprit(ValueError("ours")) is None
     True
@@ -92,13 +92,13 @@ def culprit(error: BaseException) -> str | None:
 
 def _from_package(name: str, place: str) -> ModuleType:
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # an installed command does not look there by itself
+        sys.path.insert(0, os.getcwd())  # an installed command does not search the current folder
     _pointed.add(name.partition(".")[0])
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # a module that the user's own module imports: its place is told
+            raise  # missing in the user's own module: name the place
         raise ValueError(
             f"{place}: there is no module {error.name!r}, neither in {os.getcwd()} nor installed"
         ) from error
@@ -111,10 +111,10 @@ def _from_file(path: Path, place: str) -> ModuleType:
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
-    # another module may have the name already
+    # the name may be taken by another module
     name = path.stem if known is None else f"{path.stem}_of_{abs(hash(str(path)))}"
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # for its own imports
+        sys.path.insert(0, str(path.parent))  # for the file's own imports
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -138,6 +138,6 @@ def _is_own(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """A path as a person would type it."""
+    """A path relative to the current folder, if it is below it."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative

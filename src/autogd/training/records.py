@@ -1,8 +1,8 @@
 """A run is a folder: config.json, metrics.jsonl, summary.json and checkpoints.
 
-config.json and summary.json are written once, whole or not at all. metrics.jsonl grows by one line an epoch and is
-synced to the disk before the epoch's checkpoint is: a kill between the two leaves a line too many, never one too few,
-and resuming takes it off again. What is read back is checked: names, types and ranges.
+config.json and summary.json are written once, atomically. metrics.jsonl gets one line per epoch, which is synced to the
+disk before the epoch's checkpoint. So a kill between the two leaves one line too many, never one too few, and resuming
+removes it. Names, types and ranges are checked on reading.
 """
 
 import json
@@ -54,7 +54,7 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, path: Path | None = None) -> "Run":
-        """A new folder with its config; without a path, one of a readable, unique name under runs/."""
+        """A new folder with its config; without a path, one with a readable, unique name under runs/."""
         path = path or _fresh(config)
         if (path / "config.json").exists():
             raise ValueError(f"{path}: holds a run already; continue it with --resume {path}, or choose another --out")
@@ -124,22 +124,22 @@ class Run:
         return self.path / "checkpoints"
 
     def config(self) -> Config:
-        """What the run was started with."""
+        """The config that the run was started with."""
         return Config.from_dict(read_json(self.path / "config.json"))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One object an epoch; a last line torn by a kill is left out."""
+        """One object per epoch; an incomplete last line, left by a kill, is ignored."""
         return [line for line, _ in self._lines()]
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add an epoch's line, and have it on the disk before this returns."""
+        """Add an epoch's line, and sync it to the disk."""
         with open(self.path / "metrics.jsonl", "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def keep_epochs(self, epochs: int) -> None:
-        """Take off what was written after the epoch that a checkpoint knows: a torn line, or an epoch to be redone.
+        """Remove lines after a checkpoint's epoch: an incomplete line, or an epoch that will be repeated.
 
         Warns if lines of earlier epochs are missing.
         """
@@ -160,7 +160,7 @@ class Run:
             os.truncate(metrics, end)
 
     def summary(self) -> dict[str, Any] | None:
-        """What the run came to; None while it is not finished."""
+        """The summary of the run; None while it is not finished."""
         path = self.path / "summary.json"
         if not path.is_file():
             return None
@@ -173,20 +173,20 @@ class Run:
         return found
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Write what the run came to, which also says that it is finished."""
+        """Write the summary, which marks the run as finished."""
         write_whole(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
     def write_steps(self, steps: dict[str, list[float]]) -> None:
-        """Write what every step of the first epoch came to."""
+        """Write the numbers of every step of the first epoch."""
         write_whole(self.path / "steps.json", json.dumps(steps) + "\n")
 
     def steps(self) -> dict[str, list[float]] | None:
-        """Every step of the first epoch, one list a quantity; None where the run was not asked to trace them."""
+        """Every step of the first epoch, one list per quantity; None if the run did not trace them."""
         path = self.path / "steps.json"
         return read_json(path) if path.is_file() else None
 
     def _lines(self, complete: bool = False) -> Iterator[tuple[dict[str, Any], int]]:
-        """Every whole line, checked, and where it ends; `complete` if no key may be missing."""
+        """Every complete line, checked, and its end in the file; `complete` if no key may be missing."""
         path = self.path / "metrics.jsonl"
         end, before = 0, 0
         for number, text in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else [], start=1):
@@ -214,7 +214,7 @@ def short_name(name: str) -> str:
 
 
 def find_runs(path: Path) -> list[Run]:
-    """The runs in a folder: itself, or those below it.
+    """The run in a folder, or the runs in the folders below it.
 
     >>> find_runs(Path("/nowhere"))
     Traceback (most recent call last):
@@ -230,7 +230,7 @@ def find_runs(path: Path) -> list[Run]:
 
 
 def under_way(config: Config, path: Path | None) -> Run | None:
-    """The run that a restarted command had begun: the one at its path, or the newest such run under runs/.
+    """The unfinished run that a restarted command continues: the one at its path, or the newest under runs/.
 
     >>> under_way(Config(), Path("/nowhere")) is None
     True
@@ -243,7 +243,7 @@ def under_way(config: Config, path: Path | None) -> Run | None:
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
-    """Write a file so that a reader, or a crash, finds all of it or none.
+    """Write a file atomically: a reader, or a crash, finds all of it or none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -264,7 +264,7 @@ def write_whole(path: Path, text: str | bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync the entries of a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -286,7 +286,7 @@ def _parse_line(text: bytes, where: str, before: int, complete: bool) -> dict[st
 
 
 def _fresh(config: Config) -> Path:
-    """runs/digits-fcn-agd-20260131-120000, and a number after it if that is taken."""
+    """runs/digits-fcn-agd-20260131-120000, with a number appended if that is taken."""
     names = [short_name(name) for name in (config.data, config.model or "model", config.optimiser)]
     name = "-".join([*names, datetime.now().strftime("%Y%m%d-%H%M%S")])
     number = 1

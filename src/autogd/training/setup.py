@@ -1,4 +1,4 @@
-"""From a config to the things that a loop needs: data, network, loss, optimiser, each in its place."""
+"""From a config to what the loop needs: data, network, loss and optimiser, on their devices."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ from autogd.training.tryout import DTYPES, check_config, ready, try_out
 
 __all__ = ["Setup", "objective"]
 
-WIDE = 16  # channels from which convolutions on a CPU are faster with channels last
+WIDE = 16  # with at least so many channels, convolutions on a CPU are faster in channels_last
 
 Batch = list[tuple[Tensor, Tensor]]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -29,7 +29,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class Setup:
-    """A run that is ready to take steps.
+    """Everything that a run needs to take steps.
 
     >>> setup = Setup.build(Config(depth=2, width=16, batch_size=64))
     >>> setup.steps_per_epoch
@@ -40,15 +40,15 @@ class Setup:
     place: Place
     task: Task
     model: nn.Module
-    forward: nn.Module  # the model, or what spreads it over processes
+    forward: nn.Module  # the model, or its DDP wrapper
     optimiser: Optimiser
     loss: Objective
     rates: list[float] = field(default_factory=list)  # of each group, before any schedule
-    layout: torch.memory_format = torch.contiguous_format  # of the images that the network gets
+    layout: torch.memory_format = torch.contiguous_format  # of the network's input images
 
     @classmethod
     def build(cls, config: Config, place: Place | None = None) -> "Setup":
-        """Load the data, build the network, put its weights at their start, spread it, and make the optimiser."""
+        """Load the data, build and initialise the network, distribute it, and build the optimiser."""
         config, place = config.resolved(), place or Place()
         entry = check_config(config, place)
         task = _load(config).to(place.device)
@@ -76,13 +76,13 @@ class Setup:
 
     @property
     def batch_size(self) -> int:
-        """Samples a step: as configured, or all there are; a number that divides equally."""
+        """Samples per step: as configured, or all of them; divisible by the processes and pieces."""
         pieces = self.place.world * self.config.accumulate
         return min(self.config.batch_size, self.samples // pieces * pieces)
 
     @property
     def samples(self) -> int:
-        """Training samples of an epoch; windows of a text overlap, and enough of them are taken to cover it once."""
+        """Training samples of an epoch; of a text, enough windows to cover it once, since they overlap."""
         return len(self.task.train) // _stride(self.task.train)
 
     @property
@@ -96,17 +96,17 @@ class Setup:
         return self.steps_per_epoch * self.config.epochs
 
     def order(self, epoch: int) -> Tensor:
-        """The samples of an epoch, one row a step: a function of the seed and the epoch alone."""
+        """The samples of an epoch, one row per step: a function of the seed and the epoch."""
         shuffled = torch.randperm(len(self.task.train), generator=seeds.generator(self.config.seed, "order", epoch))
         return shuffled[: self.steps_per_epoch * self.batch_size].view(self.steps_per_epoch, self.batch_size)
 
     def train_batch(self, indices: Tensor, step: int) -> Batch:
-        """This process's slice of a global batch, in the pieces that it is to be accumulated from."""
+        """This process's slice of a global batch, in the pieces to accumulate over."""
         mine = self.place.slice(indices)
         if self.task.augment is None:
             inputs, labels = self.task.train.batch(mine)
         else:
-            # drawn for the whole batch, so that a sample's crop does not depend on how many processes there are
+            # drawn for the whole batch, so that a sample's crop does not depend on the number of processes
             inputs, labels = self.task.train.batch(indices)
             generator = seeds.generator(self.config.seed, "augment", step)
             inputs = self.place.slice(self.task.augment(inputs, generator))
@@ -116,7 +116,7 @@ class Setup:
         return list(zip(inputs.chunk(pieces), labels.chunk(pieces), strict=True))
 
     def batches(self, order: Tensor, epoch: int, done: int) -> Iterator[Batch]:
-        """The rest of an epoch's batches; a thread makes the next one ready while the network works on this one."""
+        """The remaining batches of an epoch; a thread prepares the next one while the network trains on this one."""
         first = (epoch - 1) * self.steps_per_epoch
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(self.train_batch, order[done], first + done)
@@ -127,7 +127,7 @@ class Setup:
                 yield pieces
 
     def test_indices(self) -> Tensor:
-        """Every sample of the test set once; of a text, windows side by side."""
+        """Every sample of the test set once; of a text, windows that do not overlap."""
         return torch.arange(0, len(self.task.test), _stride(self.task.test))
 
     def test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,12 +140,12 @@ class Setup:
         return self.test_batch(torch.tensor([0]))[0]
 
     def output(self, inputs: Tensor) -> Tensor:
-        """What the network makes of inputs, under autocast where that is asked for."""
+        """The network's output, under autocast if configured."""
         with torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             return self.forward(inputs)
 
     def schedule(self, step: int) -> None:
-        """Set a rival's learning rates for a step; they follow from its number, so nothing is to be saved."""
+        """Set a rival's learning rates for a step; they depend only on its number, so nothing has to be saved."""
         if self.config.schedule == "cosine":
             factor = 0.5 * (1 + math.cos(math.pi * step / self.steps))
             for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
@@ -162,7 +162,7 @@ def objective(loss: str, classes: int) -> Objective:
     0.5
     """
     if loss in ("square", "mse"):
-        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves leave out Example 1's half
+        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves do not have the ½ of Example 1
         return lambda output, labels: (
             factor * losses.square_loss(_wide(output), losses.one_hot(labels, classes).to(_wide(output)))
         )
@@ -170,7 +170,7 @@ def objective(loss: str, classes: int) -> Objective:
 
 
 def _stride(split: data.Split) -> int:
-    """How many samples on the next one is that shares nothing with it."""
+    """The distance between samples that do not overlap."""
     return int(getattr(split, "context", 1))
 
 
@@ -179,12 +179,12 @@ def _wide(output: Tensor) -> Tensor:
 
 
 def _layout(model: nn.Module, place: Place) -> torch.memory_format:
-    """Channels last if every convolution is wide enough to gain by it, on a CPU; contiguous otherwise.
+    """channels_last on a CPU if every convolution is wide enough to gain from it; contiguous otherwise.
 
-    Weights stay as they are: torch carries the layout of the images through the network.
+    The weights are not changed: torch propagates the layout of the images through the network.
     """
     kernels = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    # the first one sees the colours; torch 2.13 crashes in the backward pass of strided 1 × 1 kernels of 4 channels
+    # the first has three input channels; torch 2.13 crashes in the backward pass of strided 1 × 1 kernels of 4 channels
     inner = [size for kernel in kernels for size in (kernel.in_channels, kernel.out_channels)][1:]
     wide = bool(kernels) and min(inner) >= WIDE and all(kernel.groups == 1 for kernel in kernels)
     return torch.channels_last if wide and place.device.type == "cpu" else torch.contiguous_format

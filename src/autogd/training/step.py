@@ -1,4 +1,4 @@
-"""One step on one global batch, and what to say when it cannot be taken."""
+"""One step on one global batch, and the error if it fails."""
 
 from contextlib import nullcontext
 
@@ -15,13 +15,13 @@ from autogd.training.update_size import UpdateSize
 
 __all__ = ["MEASURED_STEPS", "refuse_non_finite", "take_step"]
 
-MEASURED_STEPS = 32  # an epoch's steps on which the update size is measured
+MEASURED_STEPS = 32  # steps per epoch at which the update size is measured
 
 
 def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoch: int, done: int) -> None:
-    """One step on one global batch; its loss, accuracy and sizes go to the ledger."""
+    """One step on one global batch; its loss, accuracy and sizes are written to the ledger."""
     step = (epoch - 1) * setup.steps_per_epoch + done
-    # for a network that draws numbers itself; each process has samples, and so draws, of its own
+    # for networks with dropout and the like; each process has its own samples, so its own seed
     seeds.plant(setup.place.device, setup.config.seed, "step", step, setup.place.rank)
     setup.schedule(step)
     calls = 0
@@ -38,13 +38,13 @@ def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoc
             with nullcontext() if last else distributed.without_sync(setup.forward):
                 output = setup.output(inputs)
                 loss = setup.loss(output, labels) / len(pieces)
-                if loss.device.type == "cpu" and not torch.isfinite(loss):  # on the CPU looking is free
+                if loss.device.type == "cpu" and not torch.isfinite(loss):  # on the CPU the check is free
                     raise _diverged(setup, inputs, indices, epoch, done, f"the loss is {float(loss.detach())}")
                 if torch.is_grad_enabled():
                     loss.backward()
             total = total + loss.detach()
             hits = hits + (output.detach().argmax(-1) == labels).float().mean() / len(pieces)
-        if calls == 1:  # an optimiser may look at the batch again, after its step
+        if calls == 1:  # an optimiser may evaluate the batch again after its step
             ledger.write(done, "objective", total)
             ledger.write(done, "accuracy", hits)
         return total
@@ -64,7 +64,7 @@ def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoc
 
 
 def refuse_non_finite(setup: Setup, ledger: Ledger, order: Tensor, epoch: int, done: int) -> None:
-    """Before anything is saved: on an accelerator this is where a bad loss is first looked at."""
+    """Check the losses before saving; on an accelerator this is the first check."""
     bad = ledger.first_bad(done)
     if bad is not None:
         inputs = setup.train_batch(order[bad], (epoch - 1) * setup.steps_per_epoch + bad)[0][0]
@@ -72,7 +72,7 @@ def refuse_non_finite(setup: Setup, ledger: Ledger, order: Tensor, epoch: int, d
 
 
 def _diverged(setup: Setup, inputs: Tensor | None, indices: Tensor, epoch: int, done: int, what: str) -> Diverged:
-    if inputs is not None and not setup.config.shard:  # spread weights would need the other processes' help
+    if inputs is not None and not setup.config.shard:  # sharded weights would need the other processes
         layer = first_bad_layer(setup.model, lambda: setup.model(inputs))
         what += f"; the first layer to blame is {layer}" if layer else "; every layer is finite, the loss overflows"
     samples = ", ".join(str(i) for i in indices[:8].tolist())

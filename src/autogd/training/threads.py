@@ -1,7 +1,7 @@
-"""How many threads of the CPU a network is worth.
+"""The number of CPU threads for a network.
 
-Threads that share a small product wait for each other, and on a busy machine one of them is always late: a run of
-seconds takes minutes. So a network of small layers gets one thread, by a rule that gives every run the same number.
+Threads that share a small product wait for each other, and on a busy machine one of them is always late: seconds become
+minutes. So a network of small layers gets one thread. The rule depends only on the network and the batch.
 """
 
 import os
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 __all__ = ["suitable", "using"]
 
-SMALL = 5e7  # operations of a layer on a batch, below which one thread does it: about a millisecond
+SMALL = 5e7  # use one thread for layers with fewer operations per batch: about a millisecond
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ def suitable(model: nn.Module, sample: Tensor, batch_size: int) -> int:
 
 @contextmanager
 def using(threads: int) -> Iterator[None]:
-    """Inside, torch works on so many threads of the CPU.
+    """Inside the block torch uses this many CPU threads.
 
     >>> with using(1):
     ...     torch.get_num_threads()

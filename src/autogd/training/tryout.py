@@ -1,4 +1,4 @@
-"""Whether settings, data and network go together: found out before anything is trained or written."""
+"""Check that settings, data and network fit together, before anything is trained or written."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ TRIED = 2  # samples
 
 
 def check_config(config: Config, place: Place | None = None) -> baselines.Entry:
-    """Refuse settings that contradict each other or need what is not installed; the optimiser's entry if all is well.
+    """Refuse settings that contradict each other or need a missing package; return the optimiser's entry.
 
     >>> check_config(Config()).rated
     False
@@ -44,7 +44,7 @@ def check_config(config: Config, place: Place | None = None) -> baselines.Entry:
 
 
 def ready(config: Config, task: Task, inputs: Tensor, layout: torch.memory_format) -> Tensor:
-    """Inputs as the network gets them."""
+    """Inputs, prepared for the network."""
     inputs = task.prepare(inputs)
     inputs = inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs.contiguous()
     return inputs.to(DTYPES[config.precision]) if inputs.is_floating_point() else inputs
@@ -52,7 +52,7 @@ def ready(config: Config, task: Task, inputs: Tensor, layout: torch.memory_forma
 
 @torch.no_grad()
 def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_format) -> Task:
-    """Run the network on two samples, without a trace, and return the task with as many classes as it has outputs."""
+    """Run the network on two samples; return the task with as many classes as the network has outputs."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     inputs, labels = task.test.batch(torch.arange(min(TRIED, len(task.test))))
     inputs = ready(config, task, inputs.to(device), layout)
@@ -62,7 +62,7 @@ def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_f
         output = model.eval()(inputs)
     except Exception as error:
         if culprit(error) is not None:
-            raise  # in the user's own code: its place is told
+            raise  # an error in the user's code: name the place
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(f"model: {config.model} does not take {seen}: {said}") from error
     finally:

@@ -1,4 +1,4 @@
-"""What the figures share: colours, lines from records, and a panel's furniture."""
+"""What the figures share: colours, lines from records, titles and axes."""
 
 import io
 import math
@@ -9,7 +9,7 @@ from autogd.training import Run
 
 __all__ = ["COLOURS", "NAMES", "accuracy", "band", "below", "dress", "empty", "line", "mark", "picture", "wrapped"]
 
-# told apart in grey and by readers who do not see red and green alike
+# distinct in grey, and for colour-blind readers
 COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
 PAGE, LEGENDS = 9.2, 1.25  # inches across, and by how much more a figure is tall for its legends
 NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
@@ -17,12 +17,12 @@ NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
 
 
 def empty(across: float, down: float, title: str, caption: str) -> Any:
-    """A figure with its title and, smaller, what it was made with.
+    """A figure with its title and, in smaller letters, its settings.
 
     >>> empty(4, 3, "a title", "a caption").get_suptitle()
     'a title\\na caption'
     """
-    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+    from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
     # as wide as a page, so that letters there have the size that they say; legends below panels take some height
     shrink = min(1.0, PAGE / across)
@@ -33,7 +33,7 @@ def empty(across: float, down: float, title: str, caption: str) -> Any:
 
 
 def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = True, wrap: int = 42) -> None:
-    """Title, in lines of at most `wrap` letters, labels, grid and legend of a panel.
+    """Title (in lines of at most `wrap` letters), labels, grid and legend of a panel.
 
     >>> axes = empty(2, 2, "", "").subplots()
     >>> dress(axes, "a panel", y="objective")
@@ -49,7 +49,7 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)
-    axes.tick_params(labelsize=7.5, labelbottom=True, labelleft=True)  # rows that share axes would show them once
+    axes.tick_params(labelsize=7.5, labelbottom=True, labelleft=True)  # shared axes would hide tick labels
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if legend and axes.get_legend_handles_labels()[1]:
@@ -76,7 +76,7 @@ def below(axes: Any, handles: Any, labels: Any) -> None:
 
 
 def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> None:
-    """One quantity of a run over its epochs; nothing where nothing is recorded.
+    """One quantity of a run over its epochs, if it is recorded.
 
     >>> from pathlib import Path
     >>> line(None, Run(Path("nowhere")), "objective")
@@ -89,7 +89,7 @@ def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> N
 
 
 def band(axes: Any, run: Run, name: str, colour: str, label: str | None = None, **style: Any) -> None:
-    """The mean of an epoch's steps as a line, from their smallest to their largest as a band.
+    """Over the steps of each epoch: the mean as a line, the range as a band.
 
     >>> from pathlib import Path
     >>> band(None, Run(Path("nowhere")), "learning_rate", "black")
@@ -121,14 +121,14 @@ def mark(axes: Any, value: float, text: str, colour: str = "black", above: bool 
     """
     axes.axhline(value, color=colour, lw=0.8, ls=(0, (6, 3)), alpha=0.8)
     place = {"xytext": (0, 2 if above else -3), "textcoords": "offset points", "ha": "right"}
-    across = axes.get_yaxis_transform()  # x as a share of the panel, y as a value
+    across = axes.get_yaxis_transform()  # x as a fraction of the panel, y in data coordinates
     axes.annotate(
         text, (0.99, value), xycoords=across, color=colour, fontsize=6, va="bottom" if above else "top", **place
     )
 
 
 def picture(figure: Any) -> bytes:
-    """A figure as a PNG of 256 colours, a third of the size that it would have with all.
+    """A figure as a PNG of 256 colours, which is a third of the full size.
 
     >>> picture(empty(1, 1, "", ""))[1:4]
     b'PNG'
