@@ -28,12 +28,13 @@ RULES = {
 
 def ruled(model, name):
     optimiser = AGD(model)
+    architecture = optimiser._architecture
+    architecture.stop()  # the rule is to stand
     if RULES[name] is None:  # vectors move like layers but are not counted: the bound does not hold
-        optimiser._atoms = {
-            p: replace(a, weight=1.0, stack=0.0 if a.kind in VECTORS else a.stack) for p, a in optimiser._atoms.items()
-        }
+        rule = lambda a: replace(a, depth_share=1.0, stack=0.0 if a.kind in VECTORS else a.stack)  # noqa: E731
     else:
-        optimiser._atoms = {p: replace(a, weight=RULES[name](a)) for p, a in optimiser._atoms.items()}
+        rule = lambda a: replace(a, depth_share=RULES[name](a))  # noqa: E731
+    architecture.atoms = {parameter: rule(atom) for parameter, atom in architecture.atoms.items()}
     return optimiser
 
 

@@ -45,8 +45,8 @@ def largest_ratio(make, pick, shape, dtype, steps=100, width=64):
         out = model(torch.randn(shape).to(dtype))
         (out - torch.randn(out.shape).to(dtype)).float().square().mean().backward()
         parameter, part = pick(model)
-        weight = optimiser._weights[parameter]
-        sizes = [optimiser._atoms[p].scale for p in (parameter, weight)]
+        weight = optimiser._architecture.weights[parameter]
+        sizes = [optimiser._architecture.atoms[p].scale for p in (parameter, weight)]
         # the matching part: the same rows of a packed tensor, otherwise the whole tensor
         beside = weight.grad.double()[part] if weight.shape[0] == parameter.shape[0] else weight.grad.double()
         noise = sizes[0] * parameter.grad.double()[part].norm() / (sizes[1] * beside.norm())

@@ -103,7 +103,7 @@ def test_no_bundle_is_larger_than_there_is_room_for(monkeypatch):
     model = network()
     model(torch.randn(5, 3, 8, 8, dtype=torch.float64)).sum().backward()
     optimiser = StochasticAGD(model)
-    plan = optimiser._new_backend(None).plan
+    plan = optimiser._new_backend().plan
     found = bundles.bundles(plan, "spectral")
     assert [at for bundle in found for at in range(bundle.where.start, bundle.where.stop)] == list(
         range(len(plan.parameters))
@@ -124,7 +124,7 @@ def test_a_large_tensor_moves_by_pieces_as_it_would_whole(monkeypatch, geometry)
     monkeypatch.setattr(bundles, "PIECES", 1000)
     optimiser = StochasticAGD(model)
     model(torch.randn(5, 3, 8, 8).double()).sum().backward()
-    plan = optimiser._new_backend(None).plan
+    plan = optimiser._new_backend().plan
     cut = bundles.bundles(plan, geometry)
     assert len(cut) > len(list(model.parameters()))
     assert sum(bundle.batch[0] for bundle in cut) == len(plan.owner)
@@ -139,7 +139,7 @@ def test_a_vocabulary_s_table_is_never_copied_whole():
     table = nn.Embedding(4000, 500)
     optimiser = StochasticAGD(table)
     table.weight.grad = torch.randn(4000, 500)
-    largest = max(bundle.batch[0] * 500 for bundle in optimiser._new_backend(None).bundles)
+    largest = max(bundle.batch[0] * 500 for bundle in optimiser._new_backend().bundles)
     assert largest <= max(bundles.ROOM, table.weight.numel() // 64)
 
 

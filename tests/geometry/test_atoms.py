@@ -207,19 +207,18 @@ def test_parametrised_layers_train(wrap, layer):
     assert losses[-1] < losses[0]
 
 
-def test_a_parametrisation_that_no_atom_covers_says_what_to_do():
-    model = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map="householder")
-    with pytest.raises(ValueError, match=r"parametrizations\.weight\.original: the householder map .*matrix_exp"):
-        AGD(model)
-
+def test_a_parametrisation_that_no_atom_covers_is_read_from_the_forward_pass():
     class Double(nn.Module):
         def forward(self, w):
             return 2 * w
 
-    model = nn.Linear(4, 4)
+    model = nn.Linear(4, 6)
     nn.utils.parametrize.register_parametrization(model, "weight", Double())
-    with pytest.raises(ValueError, match=r"behind Double; override it by name"):
-        AGD(model)
+    original = "parametrizations.weight.original"
+    assert {row.parameter: row.source for row in explain(model).rows}[original] == "shape"
+    rows = {row.parameter: row for row in explain(model, torch.ones(1, 4)).rows}
+    assert (rows[original].source, rows[original].matrices) == ("graph", "1 of 6 × 4")
+    AGD(nn.utils.parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map="householder"))
 
 
 def test_a_registered_layer_and_an_override_by_name():
@@ -229,12 +228,12 @@ def test_a_registered_layer_and_an_override_by_name():
             self.mix = nn.Parameter(torch.eye(6))
 
     model = nn.Sequential(Mixer(), nn.Linear(6, 6))
-    with pytest.raises(ValueError, match="knows no atom"):
-        explain(model)
+    assert {row.parameter: row.source for row in explain(model).rows}["0.mix"] == "shape"
     optimiser = AGD(model, atoms={"0.mix": lambda w, m: atoms.matrix(w, stack=3)})
-    assert optimiser._atoms[model[0].mix].parts == 3
+    assert optimiser._architecture.atoms[model[0].mix].parts == 3
     register_atom(Mixer, "mix", atoms.matrix)
     assert names_and_kinds(model)["0.mix"] == "matrix"
+    assert {row.parameter: row.source for row in explain(model).rows}["0.mix"] == "you"
     with pytest.raises(ValueError, match=r"1\.scale: there is no parameter of that name"):
         AGD(model, atoms={"1.scale": atoms.gain})
 
@@ -243,7 +242,7 @@ def test_overrides_reach_every_group_and_a_wrong_name_is_refused():
     first, second = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(5, 3))
     groups = [{"params": [("a", first)]}, {"params": [("b", second)]}]
     optimiser = AGD(groups, atoms={"a": atoms.matrix, "b": atoms.embedding})
-    assert optimiser._atoms[second].kind == "embedding"
+    assert optimiser._architecture.atoms[second].kind == "embedding"
     with pytest.raises(ValueError, match="typo: there is no parameter of that name"):
         AGD([("a", first)], atoms={"a": atoms.matrix, "typo": atoms.matrix})
 
@@ -267,7 +266,7 @@ def test_a_lazy_layer_asks_for_a_batch_first():
         AGD(model)
 
 
-def test_a_frozen_parameter_of_unknown_kind_is_no_obstacle_until_it_is_trained():
+def test_a_frozen_parameter_of_unknown_kind_is_told_from_its_shape():
     class Fixed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -275,11 +274,7 @@ def test_a_frozen_parameter_of_unknown_kind_is_no_obstacle_until_it_is_trained()
 
     model = nn.Sequential(nn.Linear(3, 3), Fixed())
     (row,) = [row for row in explain(model).rows if row.parameter == "1.table"]
-    assert (row.atom, row.trained) == ("unknown", False)
-    optimiser = AGD(model)
-    model[1].table.grad = torch.ones(3, 3)
-    with pytest.raises(ValueError, match=r"1\.table: it was frozen and AGD knows no atom"):
-        optimiser.step()
+    assert (row.source, row.trained, row.share) == ("shape", False, 0.0)
 
 
 def test_shape_alone_warns_once(monkeypatch):

@@ -64,6 +64,6 @@ def test_explain_tells_sizes_shares_and_what_is_frozen():
     assert explanation.rows[0].target == pytest.approx(2.0)
     assert explanation.rows[0].size == pytest.approx(2.0)
     lines = str(explanation).splitlines()
-    assert lines[-2].split()[-1] == "frozen"
+    assert lines[-2].split()[-2:] == ["frozen", "catalogue"]
     assert "layers.0.weight" in lines[2]
     assert "16 × 4" in lines[2]

@@ -42,7 +42,7 @@ def test_the_optimiser_reads_the_module_and_the_history_has_its_rate(task):
     net = classifier(optimizer__weight_decay=0.1).fit(*task)
     assert type(net.optimizer_) is StochasticAGD
     # known only from the module: by its shape this would be a bias
-    assert net.optimizer_._atoms[net.module_.norm.weight].kind == "gain"
+    assert net.optimizer_._architecture.atoms[net.module_.norm.weight].kind == "gain"
     assert net.optimizer_.param_groups[0]["weight_decay"] == 0.1
     assert net.optimizer_.param_groups[0]["lr"] == net.lr == 1
     assert net.history[-1, "learning_rate"] == pytest.approx(net.optimizer_.learning_rate.item())

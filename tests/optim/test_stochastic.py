@@ -336,7 +336,7 @@ def test_a_hidden_matrix_above_its_size_comes_back_and_a_readout_or_a_gate_is_fr
     assert sizes[-1][0] < math.sqrt(8) * (1 + moves)
     assert sizes[-1][1] > 0.5 * before[1]
     cell = nn.LSTM(4, 4)
-    assert all(atom.held_at == math.inf for atom in StochasticAGD(cell)._atoms.values())
+    assert all(atom.held_at == math.inf for atom in StochasticAGD(cell)._architecture.atoms.values())
 
 
 def test_schedules_and_gains_multiply_the_step():

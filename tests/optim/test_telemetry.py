@@ -43,7 +43,7 @@ def test_dual_norms_add_up_to_depth_times_the_gradient_summary():
     optimiser.step()
     step = optimiser.last_step
     assert set(step.dual_norms) == set(dict(model.named_parameters()))
-    depth = sum(atom.depth for atom in optimiser._atoms.values())
+    depth = sum(atom.depth for atom in optimiser._architecture.atoms.values())
     torch.testing.assert_close(sum(step.dual_norms.values()), depth * optimiser.gradient_summary)
     weight = model[4].weight
     # a matrix of 5 × 4 by hand
@@ -59,7 +59,7 @@ def test_update_sizes_are_those_of_the_tensors_as_they_moved(settings):
     backward(model)
     optimiser.step()
     for name, parameter in model.named_parameters():
-        atom = optimiser._atoms[parameter]
+        atom = optimiser._architecture.atoms[parameter]
         moved = atom.cut(parameter.detach() - before[name]).square()
         norms = moved.sum(atom.inner).sqrt()
         size = optimiser.last_step.update_sizes[name]

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from tyro.conf import subcommand
 
-from autogd.cli import bench_quality, bench_scale, bench_step, bench_trust, bench_zoo
+from autogd.cli import bench_coverage, bench_quality, bench_scale, bench_step, bench_trust, bench_zoo
 
 __all__ = ["Options", "run"]
 
 # one line per measurement; its file has `Options` and `run`, like a command's
 Options = (
-    Annotated[bench_quality.Options, subcommand("quality", description=bench_quality.__doc__)]
+    Annotated[bench_coverage.Options, subcommand("coverage", description=bench_coverage.__doc__)]
+    | Annotated[bench_quality.Options, subcommand("quality", description=bench_quality.__doc__)]
     | Annotated[bench_scale.Options, subcommand("scale", description=bench_scale.__doc__)]
     | Annotated[bench_step.Options, subcommand("step", description=bench_step.__doc__)]
     | Annotated[bench_trust.Options, subcommand("trust", description=bench_trust.__doc__)]
@@ -24,6 +25,8 @@ Options = (
 def run(options: Options) -> int:
     """Run the chosen measurement."""
     match options:
+        case bench_coverage.Options():
+            return bench_coverage.run(options)
         case bench_quality.Options():
             return bench_quality.run(options)
         case bench_scale.Options():

@@ -13,6 +13,7 @@ from autogd.diagnosis.finite import bad_gradients, not_finite
 from autogd.diagnosis.loss_signs import not_scalar, summed, taken_twice
 from autogd.diagnosis.signs import (
     activation_sizes,
+    contradicted,
     growth,
     handed_over,
     off_scale,
@@ -102,6 +103,7 @@ def doctor(
     if not loss.requires_grad:
         seen = "it does not depend on any trained parameter: was it detached, or computed under no_grad?"
         return Diagnosis([Finding("loss", seen, "Compute it from the model's output")], "", "dimensional", [], {})
+    contradictions = contradicted(read_roles(subject, readout=False), loss)
     loss.backward()
     fatal = bad_gradients(subject)
     if fatal:
@@ -112,6 +114,7 @@ def doctor(
     findings = [
         *growth(activation_sizes(subject, batch)),
         *off,
+        *contradictions,
         *off_scale(batch),
         *not_scalar(copy.deepcopy(subject), loss_fn, batch),
         *summed(subject, loss_fn, batch),

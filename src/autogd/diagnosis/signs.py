@@ -1,17 +1,22 @@
 """The checks of `doctor`: each function measures one thing and returns its findings."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+from autogd.geometry.agreement import disagreements
 from autogd.geometry.catalogue import Role, read_roles
+from autogd.geometry.graph import read_graph
 from autogd.geometry.norms import operator_norm
 
-__all__ = ["activation_sizes", "growth", "handed_over", "off_scale", "off_size", "without_effect", "without_gradient"]
+__all__ = [
+    "activation_sizes", "contradicted", "growth", "handed_over", "off_scale", "off_size", "without_effect",
+    "without_gradient",
+]  # fmt: skip
 
 # report a number that differs from its ideal by more than this factor
 SPREAD, OFF_SIZE, OFF_SCALE = 30.0, 8.0, 6.0
@@ -180,3 +185,21 @@ def _in_double(batch: Any) -> Any:
         return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
     return {k: wide(v) for k, v in batch.items()} if isinstance(batch, Mapping) else tuple(wide(v) for v in batch)
+
+
+def contradicted(roles: Sequence[Role], loss: Tensor) -> list[Finding]:
+    """Layers that the catalogue knows and whose computation says something else."""
+    reading = read_graph(loss, {role.name: role.parameter for role in roles})
+    findings = []
+    for role, told in disagreements(roles, reading):
+        known = role.atom
+        findings.append(
+            Finding(
+                "architecture",
+                f"{role.name}: the catalogue has {known.parts} of {known.fan_out} × {known.fan_in} ({known.kind}), the "
+                f"forward pass uses {told.parts} of {told.fan_out} × {told.fan_in} ({told.kind})",
+                "The catalogue's is taken; name another with atoms={...}",
+                harmless=True,
+            )
+        )
+    return findings

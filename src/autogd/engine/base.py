@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
 from autogd.engine.foreach import Foreach
@@ -21,8 +22,6 @@ from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import read_roles, roles_from_shape, weight_of
-from autogd.geometry.chain import Runs, runs_of
 from autogd.geometry.direction import Geometry, check_geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.sizes import measured_sizes
@@ -81,12 +80,7 @@ class ReadsArchitecture(Optimizer):
         self._sizes = sizes
         self._overrides = dict(atoms or {})
         self._averaging = averaging
-        self._atoms: dict[Tensor, Atom] = {}
-        self._names: dict[Tensor, str] = {}
-        self._weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
-        self._chain = 0.0  # D, how many layers compound
-        self._runs: Runs | None = None  # of the only Module
-        self._readouts: set[Tensor] = set()
+        self._architecture = Architecture()
         self._process_group = process_group
         self._peers: Peers | None = None  # found in the first step
         self._backends: dict[object, Backend] = {}
@@ -113,40 +107,32 @@ class ReadsArchitecture(Optimizer):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
         refuse_flat(named, type(self).__name__)
-        check_parameters(named, self._names)
+        check_parameters(named, self._architecture.names)
         multiplier(group)  # raises
         check_number("gain", group.get("gain", self.defaults["gain"]))
         check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
         if isinstance(group["params"], nn.Module):
             self._modules.append(weakref.ref(group["params"]))
             names = dict(group["params"].named_parameters(remove_duplicate=False))
-            roles = read_roles(group["params"], {n: self._overrides.pop(n) for n in names if n in self._overrides})
-            runs = runs_of(group["params"], roles)
-            self._runs = None if self.param_groups else runs
-            self._chain = max(self._chain, runs.longest)
+            overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
+            roles = self._architecture.add_module(group["params"], overrides)
             group["params"] = list(named.values())
         else:
-            roles = roles_from_shape(named, {n: self._overrides.pop(n) for n in named if n in self._overrides})
-            self._runs = None
-            self._chain += sum(role.atom.depth_share for role in roles)  # all lone tensors may stand in one chain
+            overrides = {n: self._overrides.pop(n) for n in named if n in self._overrides}
+            roles = self._architecture.add_tensors(named, overrides)
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
         super().add_param_group(group)
-        self._atoms.update({role.parameter: role.atom for role in roles})
-        self._weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
-        self._names.update({parameter: name for name, parameter in named.items()})
-        self._readouts.update(role.parameter for role in roles if role.readout)
+        self._architecture.names.update({parameter: name for name, parameter in named.items()})
         self._backends.clear()
         self._peers = None
 
     def _join(self) -> Peers:
         """The ranks that train the same model; compared in the first step with a gradient."""
-        if self._peers is None or not self._peers.settled:
-            self._backends.clear()
-            named = {name: parameter for parameter, name in self._names.items()}
-            runs = self._runs or Runs(self._chain, self._chain, self._chain, False)
-            self._peers = find_peers(self._process_group, named, type(self).__name__, runs)
+        if self._peers is None:
+            named = {name: parameter for parameter, name in self._architecture.names.items()}
+            self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
         return self._peers
 
     @property
@@ -154,31 +140,41 @@ class ReadsArchitecture(Optimizer):
         """What tells one kind of state from another."""
         return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
 
-    def _new_backend(self, key: object) -> Backend | None:
+    def _new_backend(self, key: tuple[Any, ...] = ()) -> Backend | None:
         """The backend for the tensors that have a gradient now; the rest are left out of G and of L."""
         trained = ((p, group) for group in self.param_groups for p in group["params"] if p.grad is not None)
         entries = [(p, group) for p, group in trained if p.numel()]  # an empty tensor has nothing to move
         if not entries:
             return None
-        peers = self._peers or self._join()
-        plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._weights)
+        self._settle([p for p, _ in entries])
+        peers = self._join()
+        plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._architecture.weights)
         plan.others = others_of(peers, plan.parameters, plan.atoms, plan.reach)
         while len(self._backends) >= PLANS_KEPT:
             self._backends.pop(next(iter(self._backends)))
         backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], peers.copies)
-        self._backends[key] = backend
+        self._backends[self._architecture.version, *key[1:]] = backend  # the version may be a later one now
         return backend
 
+    def _settle(self, parameters: list[Tensor]) -> None:
+        """Have the architecture read before a step, and note what changed; it is saved with the groups."""
+        architecture = self._architecture
+        architecture.settle(parameters)
+        sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
+        for group in self.param_groups:
+            if sizes:
+                group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
+            group["reading"] = architecture.described(group["params"])
+        architecture.changed = []
+
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
-        name, atom = self._names[parameter], self._atoms.get(parameter)
-        if atom is None:
-            raise ValueError(f"{name}: it was frozen and AGD knows no atom for it; name one with AGD(model, atoms=...)")
+        name, atom = self._architecture.names[parameter], self._architecture.atoms[parameter]
         if cast(Tensor, parameter.grad).is_sparse and atom.inner != (1,):
             raise ValueError(
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
                 "build its layer with sparse=False, or pass the Module so that AGD can tell"
             )
-        if parameter in self._readouts and self._peers is not None and self._peers.inner:
+        if parameter is self._architecture.readout and self._peers is not None and self._peers.inner:
             atom = replace(atom, free=False)
         size = self._measured().get(parameter)
         return atom if size is None else replace(atom, scale=size / self._output_size())
@@ -194,9 +190,9 @@ class ReadsArchitecture(Optimizer):
         A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
         rate is relative to the weights as they are.
         """
-        sizes = self._measured()
-        readout = next((p for p in reversed(self._atoms) if self._atoms[p].free and p in sizes), None)
-        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / self._atoms[readout].scale)
+        sizes, atoms = self._measured(), self._architecture.atoms
+        readout = next((p for p in reversed(atoms) if atoms[p].free and p in sizes), None)
+        return 1.0 if readout is None or self.momentum else max(1.0, sizes[readout] / atoms[readout].scale)
 
     def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
         """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""
@@ -225,7 +221,7 @@ class ReadsArchitecture(Optimizer):
             numbers = grad._values() if grad.is_sparse else local(grad)
             if not torch.isfinite(numbers).all():
                 what = "its gradient is not finite; no weight was changed. Look for a loss that is inf or nan"
-                raise ValueError(f"{self._names[parameter]}: {what}")
+                raise ValueError(f"{self._architecture.names[parameter]}: {what}")
         raise ValueError(
             "the gradients' norm overflows, or is not finite on another process; no weight was changed. "
             "Scale the loss down"
@@ -236,7 +232,7 @@ class ReadsArchitecture(Optimizer):
         """What the last step did, tensor by tensor; None before the first. It costs nothing unless it is read."""
         if self._last is None:
             return None
-        names = tuple(self._names[parameter] for parameter in self._last[0].parameters)
+        names = tuple(self._architecture.names[parameter] for parameter in self._last[0].parameters)
         return LastStep(self.learning_rate, self.gradient_summary, names, *self._last)
 
     @contextmanager
@@ -292,12 +288,15 @@ class ReadsArchitecture(Optimizer):
             self._restore_precision(self._loading)
         # a loaded state brings its own groups: what was planned on the old ones is void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
+        for group in self.param_groups:
+            if "reading" in group:
+                self._architecture.restore(group["params"], group["reading"])
         self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
         self.__dict__.setdefault("_process_group", None)  # nor can a group of processes be saved
         self.__dict__.setdefault("_peers", None)
 
 
 _KEPT = (
-    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_atoms", "_averaging", "_chain", "_names",
-    "_weights", "_sizes", "_overrides", "_geometry", "_readouts", "_runs",
+    "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_architecture", "_averaging", "_sizes",
+    "_overrides", "_geometry",
 )  # fmt: skip

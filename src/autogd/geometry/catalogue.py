@@ -5,11 +5,13 @@ layers. A path may have wildcards and may reach into children (`c_attn.weight` o
 that knows a parameter decides, since it knows most about it. `register_atom` adds to the catalogue.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
@@ -19,7 +21,7 @@ from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, k
 from autogd.geometry.others import OTHERS
 from autogd.geometry.parametrised import parametrised
 
-__all__ = ["Role", "read_roles", "register_atom", "roles_from_shape", "weight_of"]
+__all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "weight_of"]
 
 _NORMS = (
     nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
@@ -31,6 +33,8 @@ def _gates(weight: Tensor, module: nn.Module | None = None, *, stack: int) -> At
     """The gates of a recurrent cell: what they give is squashed, so their size says how sharply they switch."""
     return replace(matrix(weight, stack=stack), free=True)
 
+
+_yours: set[tuple[type | str, str]] = set()  # what users registered
 
 # module type, or its full name where the package may not be there -> path of the parameter in it -> rule
 _catalogue: dict[type | str, dict[str, Rule]] = {
@@ -59,15 +63,22 @@ _catalogue: dict[type | str, dict[str, Rule]] = {
 }
 
 
+Source = Literal["catalogue", "graph", "shape", "you"]
+
+
 @dataclass(frozen=True)
 class Role:
-    """What one parameter is: its name, the module that owns it, its atom, other names, whether it is the readout."""
+    """What one parameter is: its name, the module that owns it, its atom, other names it is tied to, and who says so.
+
+    A `source` of "shape" is provisional: the first forward pass tells more.
+    """
 
     name: str
     parameter: Tensor
     module: nn.Module
     atom: Atom
     tied: tuple[str, ...] = ()
+    source: Source = "catalogue"
     readout: bool = False
 
 
@@ -91,40 +102,36 @@ def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule)
     """
     # the newest word on a parameter is the first to be asked
     _catalogue[module_type] = {parameter_name: atom, **_catalogue.get(module_type, {})}
+    _yours.add((module_type, parameter_name))
 
 
-def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None) -> list[Role]:
-    """The role of every parameter, tied ones once; an unknown one, unless it is frozen, is an error that names it.
+def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *, readout: bool = True) -> list[Role]:
+    """The role of every parameter, tied ones once.
 
-    A tensor with several roles takes the one whose unit perturbation is smallest: every role's bound must hold. For a
-    language model's tied embedding and output matrix, that is the matrix.
+    What the catalogue does not know is told from its shape, until a forward pass is read. A tensor with several roles
+    takes the one whose unit perturbation is smallest: every role's bound must hold. For a language model's tied
+    embedding and output matrix, that is the matrix.
 
     Args:
         model: any Module.
         overrides: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+        readout: whether the last matrix in the order of registration is taken for the readout.
 
     >>> [role.atom.kind for role in read_roles(nn.Sequential(nn.Linear(2, 3)))]
     ['matrix', 'bias']
     """
     overrides = dict(overrides or {})
     found: dict[Tensor, list[Role]] = {}
-    told: set[str] = set()
     for name, parameter, owners in _owned(model):
         module = next(iter(owners.values()))
         rule = overrides.pop(name, None)
-        try:
-            atom = rule(parameter, module) if rule is not None else _find(name, parameter, owners)
-        except ValueError:
-            if not parameter.requires_grad:
-                continue  # what is frozen need not be known
-            raise
-        found.setdefault(parameter, []).append(Role(name, parameter, module, atom))
-        if rule is not None:
-            told.add(name)
+        told: tuple[Atom, Source] | None = None if rule is None else (rule(parameter, module), "you")
+        atom, source = told or _find(name, parameter, owners)
+        found.setdefault(parameter, []).append(Role(name, parameter, module, atom, source=source))
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
-    chosen = [_one_of(roles, [role for role in roles if role.name in told] or roles) for roles in found.values()]
-    return _free_readout(chosen, [parameter for _, parameter, _ in _owned(model)])
+    chosen = [_one_of(roles, [role for role in roles if role.source == "you"] or roles) for roles in found.values()]
+    return _free_readout(chosen, [parameter for _, parameter, _ in _owned(model)]) if readout else chosen
 
 
 def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
@@ -169,7 +176,7 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
         )
     owner = nn.Module()
     roles = [
-        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(name, p))
+        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(p))
         for name, p in named.items()
     ]
     return _free_readout(roles, list(named.values()))
@@ -178,22 +185,34 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
 _warned = False
 
 
-def _from_shape(name: str, parameter: Tensor) -> Atom:
+def _from_shape(parameter: Tensor) -> Atom:
+    """The likeliest atom of a lone tensor."""
     if parameter.dim() <= 1:
         return scalars(parameter)
     if parameter.dim() == 2:
         return matrix(parameter)
     if parameter.dim() <= 5:
         return kernel(parameter)
-    raise ValueError(
-        f"{name}: AGD knows no atom for a lone parameter of shape {tuple(parameter.shape)}; "
-        "pass the Module that owns it"
-    )
+    return token(parameter)
+
+
+def _provisional(parameter: Tensor) -> Atom:
+    """The likeliest atom of a raw parameter of a module that nobody registered, until a forward pass is read."""
+    if parameter.dim() <= 1:
+        return scalars(parameter)
+    if parameter.dim() >= 3 and parameter.shape[0] == 1:
+        return token(parameter)
+    if parameter.dim() == 2:
+        return replace(matrix(parameter), start="as it is")
+    *_, fan_out, fan_in = parameter.shape
+    last = parameter.dim() - 1
+    scale = math.sqrt(fan_out / max(fan_in, 1))
+    return Atom("matrix", tuple(parameter.shape), (last - 1,), (last,), scale, "as it is")
 
 
 def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
     role = min(candidates, key=lambda role: role.atom.scale**2 * role.atom.parts)
-    return Role(roles[0].name, role.parameter, role.module, role.atom, tuple(other.name for other in roles[1:]))
+    return replace(role, name=roles[0].name, tied=tuple(other.name for other in roles[1:]))
 
 
 def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
@@ -219,32 +238,28 @@ def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]
         )
 
 
-def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> Atom:
-    for path, module in reversed(owners.items()):
-        rule = _rule(type(module), path)
-        if rule is not None:
-            return rule(parameter, module)
-    leaf, owner = next(iter(owners.items()))
-    if isinstance(owner, ParametrizationList):
-        path, layer = list(owners.items())[2]  # the list, the dictionary of lists, the layer itself
-        return parametrised(name, parameter, owner, _rule(type(layer), path.split(".")[1]), layer)
-    # a raw parameter of a module that nobody registered: its shape may still say enough
-    if parameter.dim() <= 1:
-        return scalars(parameter)
-    if parameter.dim() >= 3 and parameter.shape[0] == 1:
-        return token(parameter)
-    kind = type(owner).__name__
-    raise ValueError(
-        f"{name}: AGD knows no atom for the parameter {leaf!r} of {kind} (shape {tuple(parameter.shape)}); "
-        f"register one with autogd.register_atom({kind}, {leaf!r}, ...)"
-    )
+def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> tuple[Atom, Source]:
+    try:
+        for path, module in reversed(owners.items()):
+            found = _rule(type(module), path)
+            if found is not None:
+                rule, source = found
+                return rule(parameter, module), source
+        owner = next(iter(owners.values()))
+        if isinstance(owner, ParametrizationList):
+            path, layer = list(owners.items())[2]  # the list, the dictionary of lists, the layer itself
+            behind = _rule(type(layer), path.split(".")[1])
+            return parametrised(name, parameter, owner, behind and behind[0], layer), "catalogue"
+    except ValueError:  # the layer is known and this tensor of it is not
+        pass
+    return _provisional(parameter), "shape"
 
 
-def _rule(module_type: type[nn.Module], path: str) -> Rule | None:
+def _rule(module_type: type[nn.Module], path: str) -> tuple[Rule, Source] | None:
     for ancestor in module_type.__mro__:
         for key in (ancestor, f"{ancestor.__module__}.{ancestor.__qualname__}"):
             for pattern, rule in _catalogue.get(key, {}).items():
                 # a dot is not for a wildcard to cross
                 if path.count(".") == pattern.count(".") and fnmatchcase(path, pattern):
-                    return rule
+                    return rule, "you" if (key, pattern) in _yours else "catalogue"
     return None

@@ -5,7 +5,10 @@ from typing import Any
 
 from torch import nn
 
+from autogd.geometry.agreement import merged
+from autogd.geometry.atom import Atom
 from autogd.geometry.catalogue import read_roles
+from autogd.geometry.graph import read_model
 from autogd.geometry.norms import operator_norm
 
 __all__ = ["Explanation", "Row", "explain"]
@@ -19,10 +22,12 @@ class Row:
     module: str
     atom: str
     matrices: str
+    stored: str
     target: float
     size: float
     share: float
     trained: bool
+    source: str
 
 
 @dataclass(frozen=True)
@@ -47,21 +52,27 @@ class Explanation:
         return asdict(self)
 
 
-def explain(model: nn.Module) -> Explanation:
-    """A table of every parameter: its atom, its matrices, target and actual size, and its share of the depth.
+def explain(model: nn.Module, batch: Any = None) -> Explanation:
+    """A table of every parameter: its atom, its matrices, target and actual size, share of the depth, and who says so.
 
-    `size` is the largest operator norm among the parameter's matrices, beside the `target` of Prescription 1. A frozen
-    parameter has no share of the depth.
+    `size` is the largest operator norm among the parameter's matrices, beside the `target` of Prescription 1. `stored`
+    says which of the tensor's dimensions are outputs, inputs, or count matrices. A frozen parameter has no share of the
+    depth. The `source` is the catalogue of layers, the graph of a forward pass, you (`register_atom`), or the shape
+    alone, until a pass is read: the optimiser reads its first one, and with a `batch` it is read here.
+
+    Args:
+        model: any Module; left as it is.
+        batch: an input, a tuple that begins with one, or a mapping of keyword arguments.
 
     >>> layer = nn.Linear(16, 4, bias=False)
     >>> _ = nn.init.constant_(layer.weight, 0.125)
     >>> print(explain(layer))
-    parameter  module  atom    matrices     target  size  share  trained
-    ---------  ------  ------  -----------  ------  ----  -----  -------
-    weight     Linear  matrix  1 of 4 × 16  0.5     1     1      yes
+    parameter  module  atom    matrices     stored    target  size  share  trained  source
+    ---------  ------  ------  -----------  --------  ------  ----  -----  -------  ---------
+    weight     Linear  matrix  1 of 4 × 16  out × in  0.5     1     1      yes      catalogue
     depth L = 1
     """
-    roles = read_roles(model)
+    roles = read_roles(model) if batch is None else merged(read_roles(model, readout=False), read_model(model, batch))
     depth = sum(role.atom.depth for role in roles if role.parameter.requires_grad)
     rows = []
     for role in roles:
@@ -69,14 +80,20 @@ def explain(model: nn.Module) -> Explanation:
         size = float("nan") if role.parameter.is_meta else float(operator_norm(role.parameter, atom).max())
         matrices = f"{atom.parts} of {atom.fan_out} × {atom.fan_in}"
         share = atom.depth / depth if trained else 0.0
-        rows.append(Row(role.name, type(role.module).__name__, atom.kind, matrices, atom.target, size, share, trained))
-    known = {role.parameter for role in roles}
+        owner = type(role.module).__name__
+        rows.append(
+            Row(role.name, owner, atom.kind, matrices, _stored(atom), atom.target, size, share, trained, role.source)
+        )
     for name, parameter in model.named_parameters():
-        if parameter not in known:  # frozen, and of no atom: it need not be known until it is trained
+        if not parameter.numel():
             owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            kind = "unknown" if parameter.numel() else "empty"
-            rows.append(Row(name, owner, kind, "", float("nan"), float("nan"), 0.0, False))
+            rows.append(Row(name, owner, "empty", "", "", float("nan"), float("nan"), 0.0, False, "shape"))
     return Explanation(rows, depth)
+
+
+def _stored(atom: Atom) -> str:
+    names = ["out" if i in atom.rows else "in" if i in atom.columns else str(n) for i, n in enumerate(atom.shape)]
+    return " × ".join(names)
 
 
 def _cell(value: object) -> str:

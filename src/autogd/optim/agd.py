@@ -87,15 +87,17 @@ class AGD(ReadsArchitecture):
                 loss = closure()
         if self._swapped:
             raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
-        peers = self._join()
-        key = tuple(
+        if self._peers is not None and not self._peers.settled:
+            self._peers = None
+            self._backends.clear()
+        key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
         backend = self._backends.get(key) or self._new_backend(key)
         if backend is not None:
             self._take(backend)
-        elif peers.group is not None:
+        elif (peers := self._join()).group is not None:
             self._sit_out(peers)
         return loss
 

@@ -125,7 +125,7 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
         state, intake = counted(before, G, active)
         size, peers = momentum_size(momenta, before.steps), self._peers
-        chain = self._chain if peers is None or peers.chain is None else peers.chain
+        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
         eta = learning_rate(state.steps.clamp(min=1), size, L, chain, self.majorisation.learning_rate)
         return torch.where(active, eta, 0), state, intake
 

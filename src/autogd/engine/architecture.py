@@ -1,0 +1,156 @@
+"""What an optimiser knows about the parameters that it trains: from the catalogue first, then from a forward pass."""
+
+import json
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from autogd.engine.opaque import is_opaque, read_uncompiled, unsharded
+from autogd.engine.watch import Watch
+from autogd.geometry.agreement import merged
+from autogd.geometry.atom import Atom, Rule
+from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, weight_of
+from autogd.geometry.chain import Runs, runs_of
+from autogd.geometry.graph import Roots, read_graph
+
+__all__ = ["Architecture"]
+
+
+class Architecture:
+    """The atom of every parameter, and the number of layers that compound.
+
+    A Module is watched until its first forward pass with gradients, which is read before the first step. `version`
+    counts the readings: what was planned on an older one is void.
+
+    >>> import torch
+    >>> model = nn.Linear(4, 6, bias=False)
+    >>> architecture = Architecture()
+    >>> architecture.add_module(model, {})[0].atom.parts
+    1
+    >>> gate, up = model(torch.ones(1, 4)).chunk(2, -1)  # nothing was split when the pass of the layer itself was over
+    >>> architecture.version
+    1
+    """
+
+    def __init__(self) -> None:
+        self.atoms: dict[Tensor, Atom] = {}
+        self.names: dict[Tensor, str] = {}
+        self.weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
+        self.sources: dict[Tensor, Source] = {}  # where each atom was read from
+        self.chain = 0.0  # D, how many layers compound
+        self.readout: Tensor | None = None
+        self._stage: Runs | None = None  # of the only Module
+        self.version = 0
+        self.changed: list[Role] = []  # by the latest reading, until somebody takes note
+        self._seen: set[Tensor] = set()  # parameters that a forward pass was seen to use
+        self._awaited: set[Tensor] = set()  # parameters that got a gradient and had not been seen yet
+        self._watches: list[Watch] = []
+        self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule]]] = []
+
+    def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
+        """Take in a Module's parameters as the catalogue knows them, and watch it."""
+        roles = read_roles(model, overrides)
+        stage = runs_of(model, roles)
+        self.chain, self._stage = max(self.chain, stage.longest), None if self.atoms else stage
+        self._modules.append((weakref.ref(model), dict(overrides)))
+        self._watches.append(Watch(model, self._read))
+        self._take(roles)
+        return roles
+
+    def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
+        """Take in lone tensors; there is no Module to read."""
+        roles = roles_from_shape(named, overrides)
+        self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
+        self._stage = None
+        self._take(roles)
+        return roles
+
+    def settle(self, parameters: Sequence[Tensor]) -> None:
+        """Before a step on parameters that were not together in one before: read what can still be read."""
+        for watch in self._watches:
+            watch.finish()
+        new = {p for p in parameters if p not in self._seen and p not in self._awaited} if self.version else set()
+        if new:  # the pass that was read did not use them: read the next one
+            self._watches = [Watch(model, self._read) for ref, _ in self._modules if (model := ref()) is not None]
+            self._awaited |= new
+            return
+        # a vector's atom differs little, whatever it is
+        unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
+        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
+        if not unread or not watched:
+            return
+        self._seen.update(unread)  # said once
+        warnings.warn(
+            f"{self.names[unread[0]]}: no forward pass of {type(watched[0]).__name__} could be read, so its atom is "
+            "told from its shape alone; name it with atoms={...}, or register its layer with autogd.register_atom",
+            stacklevel=5,
+        )
+
+    def stop(self) -> None:
+        """Watch no longer: what there is to know came with a saved state."""
+        for watch in self._watches:
+            watch.remove()
+
+    def _take(self, roles: Sequence[Role]) -> None:
+        self.atoms.update({role.parameter: role.atom for role in roles})
+        self.sources.update({role.parameter: role.source for role in roles})
+        self.weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
+        self.readout = next((role.parameter for role in roles if role.readout), self.readout)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of layers that compound, if this is one stage of several."""
+        if self._stage is None or not self._stage.broken:
+            return Runs(self.chain, self.chain, self.chain, False)
+        return self._stage._replace(longest=self.chain)
+
+    def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
+        trained = unsharded(model)
+        parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
+        reading = read_graph(roots, parameters)
+        if is_opaque(reading, parameters.values()) and call is not None:
+            reading = read_uncompiled(model, call, parameters) or reading
+        overrides = next((told for ref, told in self._modules if ref() is model), {})
+        roles = merged(read_roles(model, overrides, readout=False), reading)
+        roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
+        reading = reading.renamed(trained)
+        self._seen |= set(reading.uses)
+        self.changed = [role for role in roles if role.parameter in self._seen]
+        self._take(self.changed)
+        for role in roles:  # the last in the order of registration was taken for the readout
+            if reading.readout is not None and role.parameter in self.atoms and not role.atom.free:
+                self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
+        self.readout = self.readout if reading.readout is None else reading.readout
+        self.chain = reading.chain(self.atoms) or self.chain
+        self.version += 1
+
+    def described(self, parameters: Sequence[Tensor]) -> str:
+        """What is known about these parameters, to be saved."""
+        rows = [
+            {**asdict(self.atoms[p]), "source": self.sources[p], "seen": p in self._seen} if p in self.atoms else None
+            for p in parameters  # an empty tensor has no atom
+        ]
+        return json.dumps({"atoms": rows, "chain": self.chain})
+
+    def restore(self, parameters: Sequence[Tensor], described: str) -> None:
+        """Take up what was saved: a resumed run takes the same steps."""
+        saved = json.loads(described)
+        names = {field.name for field in fields(Atom)}
+        for parameter, row in zip(parameters, saved["atoms"], strict=True):
+            if row is None:
+                continue
+            told: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items() if name in names}
+            self.atoms[parameter] = Atom(**told)
+            self.sources[parameter] = row["source"]
+            if row["seen"]:
+                self._seen.add(parameter)
+        self.chain = saved["chain"]
+        self.version += 1
+        self.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watches": [], "_modules": [], "changed": []}

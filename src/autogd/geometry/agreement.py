@@ -1,0 +1,65 @@
+"""Catalogue and graph together: what each parameter is once a forward pass was read."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autogd.geometry.atom import Atom
+from autogd.geometry.catalogue import Role
+from autogd.geometry.graph import Reading, same_cut
+
+__all__ = ["disagreements", "merged"]
+
+
+def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
+    """The roles after a forward pass: it decides what nobody knew, and adds to what the catalogue knows.
+
+    A product that is split afterwards packs several maps, which the catalogue cannot see. If the two contradict each
+    other, the catalogue stands, and `disagreements` tells. Your own word stands in any case.
+
+    Args:
+        roles: what `read_roles(model, readout=False)` gives.
+        reading: of the pass.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from autogd.geometry.graph import read_graph
+    >>> from autogd.geometry.catalogue import read_roles
+    >>> layer = nn.Linear(4, 6, bias=False)
+    >>> gate, up = layer(torch.ones(1, 4)).chunk(2, -1)
+    >>> reading = read_graph(gate * up, dict(layer.named_parameters()))
+    >>> [(role.atom.parts, role.source) for role in merged(read_roles(layer, readout=False), reading)]
+    [(2, 'graph')]
+    """
+    result = []
+    for role in roles:
+        told = reading.atoms.get(role.parameter)
+        if told is not None and role.source != "you":
+            atom, free = role.atom, role.atom.free or told.free
+            if role.source == "shape":
+                role = replace(role, atom=told, source="graph")
+            elif not same_cut(atom, told) and not _contradicts(atom, told, reading.candidates[role.parameter]):
+                role = replace(role, atom=replace(told, start=atom.start), source="graph")
+            role = replace(role, atom=replace(role.atom, free=free))
+        result.append(role)
+    return result
+
+
+def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, Atom]]:
+    """The roles of the catalogue that a forward pass cuts otherwise, each with the atom that the pass tells."""
+    return [
+        (role, told)
+        for role in roles
+        if role.source == "catalogue"
+        and (told := reading.atoms.get(role.parameter)) is not None
+        and _contradicts(role.atom, told, reading.candidates[role.parameter])
+        # what multiplies a product by a constant (T5, a low-rank pair) is the catalogue's to know, and so is whether a
+        # table that is sliced was meant to be looked up
+        and not same_cut(role.atom, replace(told, scale=role.atom.scale, depth_share=role.atom.depth_share))
+    ]
+
+
+def _contradicts(known: Atom, told: Atom, candidates: Sequence[Atom]) -> bool:
+    """Whether the pass tells something else, and not more: more maps in one tensor, or one more use of it."""
+    alike = known.kind == told.kind and known.fan_in == told.fan_in and known.depth_share == told.depth_share
+    more = alike and told.parts > known.parts and known.fan_out * known.parts == told.fan_out * told.parts
+    return not more and not any(same_cut(known, atom) for atom in candidates)

@@ -1,0 +1,12 @@
+"""Read any architecture from the computation: the autograd graph of one forward pass.
+
+`computation` is the graph, `axes` and `moves` follow a parameter's dimensions through it, `uses` finds what each is
+used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` is the whole of it for one pass.
+"""
+
+from autogd.geometry.graph.computation import Roots, roots_of
+from autogd.geometry.graph.cuts import same_cut
+from autogd.geometry.graph.reading import Reading, read_graph
+from autogd.geometry.graph.run import call, read_model
+
+__all__ = ["Reading", "Roots", "call", "read_graph", "read_model", "roots_of", "same_cut"]

@@ -1,0 +1,147 @@
+"""From the uses of a parameter to its atom."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from autogd.geometry.atom import LOOKUP, VECTOR, Atom
+from autogd.geometry.graph.axes import Factor
+from autogd.geometry.graph.computation import Graph
+from autogd.geometry.graph.use import Use
+
+__all__ = ["atoms_of_uses", "same_cut"]
+
+
+def atoms_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> list[Atom]:
+    """The atoms that a parameter of that shape has by its uses, the one to take first.
+
+    If several uses differ, the smallest unit perturbation wins: every use's bound must hold.
+    """
+    alike: dict[tuple[object, ...], list[Use]] = {}
+    for use in uses:
+        if use.kind != "unknown":
+            picked = tuple(pick.of for pick in use.picked)
+            key = (use.kind, use.rows, use.columns, use.grid, use.layers, picked, use.scales)
+            alike.setdefault(key, []).append(use)
+    atoms = [atom for group in alike.values() if (atom := _atom(graph, tuple(shape), group)) is not None]
+    return sorted(atoms, key=lambda atom: (round(atom.scale**2 * atom.parts, 9), atom.parts, -atom.stack))
+
+
+def same_cut(first: Atom, second: Atom) -> bool:
+    """Whether two atoms cut a tensor into the same matrices, at the same scale and depth.
+
+    >>> from torch import nn
+    >>> from autogd.geometry.atom import kernel, matrix
+    >>> same_cut(matrix(nn.Linear(3, 2).weight), kernel(nn.Conv1d(3, 2, 1).weight))
+    True
+    """
+    numbers = [(atom.scale, atom.depth_share, atom.stack) for atom in (first, second)]
+    close = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(*numbers, strict=True))
+    return close and _layout(first) == _layout(second)
+
+
+def _layout(atom: Atom) -> list[tuple[int, int, str]]:
+    """The runs of memory of one role, as (size, stride, role), from the slowest on."""
+    runs: list[tuple[int, int, str]] = []
+    stride = 1
+    for i in reversed(range(len(atom.shape))):
+        size = atom.shape[i]
+        role = "row" if i in atom.rows else "column" if i in atom.columns else "part"
+        if size > 1:
+            if runs and runs[-1][2] == role:
+                runs[-1] = (runs[-1][0] * size, runs[-1][1], role)
+            else:
+                runs.append((size, stride, role))
+        stride *= size
+    return runs
+
+
+def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
+    use = uses[0]
+    picked = tuple(pick.of for pick in use.picked if pick.entry >= 0)
+    beside = (*use.grid, *(pick.of for pick in use.picked if pick.entry < 0))
+    cut = _cut(shape, use, (*beside, *picked), use.layers) or _cut(shape, use, (*beside, *picked), ())
+    if cut is None:
+        return None
+    sizes, rows, columns = cut
+    fan_out, fan_in = (math.prod(sizes[i] for i in dims) for dims in (rows, columns))
+    stack = math.prod(f.extent for f in use.layers) * _layers_picked(graph, uses)
+    atom = Atom("matrix", sizes, rows, columns, math.sqrt(fan_out / fan_in), stack=stack, free=use.gate)
+    if use.kind == "matrix":
+        return atom
+    if use.kind == "kernel":
+        return replace(atom, kind="kernel", scale=math.sqrt(fan_out / fan_in / use.taps))
+    size = math.sqrt(fan_out)
+    if use.kind == "embedding":
+        return replace(atom, kind="embedding", scale=size, depth_share=LOOKUP)
+    if use.kind == "gain":
+        length = min(1.0, math.sqrt(fan_out / use.scales)) if use.scales else 1.0
+        return replace(atom, kind="gain", scale=size * length, depth_share=VECTOR, start="as it is")
+    start = "zeros" if use.kind == "bias" else "as it is"
+    return replace(atom, kind=use.kind, scale=size, depth_share=VECTOR, start=start)  # type: ignore[arg-type]
+
+
+def _cut(
+    shape: tuple[int, ...], use: Use, beside: tuple[Factor, ...], layers: tuple[Factor, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """The view of the parameter that has one dimension a role, and which are rows and columns; None if none has."""
+    # what counts parts says more than what it is a part of
+    told = [("part", layers), ("part", beside), ("row", use.rows), ("column", use.columns)]
+    sizes: list[int] = []
+    roles: list[str] = []
+    for dim, size in enumerate(shape):
+        if size == 1:
+            sizes.append(1)
+            roles.append("")
+            continue
+        runs = [(f, role) for role, factors in told for f in factors if f.dim == dim]
+        bounds = sorted({1, size, *(edge for f, _ in runs for edge in (f.stride, f.stride * f.extent))})
+        first = len(sizes)
+        for low, high in reversed(list(pairwise(bounds))):
+            role = _role(low, high, runs)
+            if high % low or role is None:
+                return None
+            if len(sizes) > first and roles[-1] == role:
+                sizes[-1] *= high // low
+            else:
+                sizes.append(high // low)
+                roles.append(role)
+    _place_ones(roles, use.kind)
+    rows, columns = (tuple(i for i, role in enumerate(roles) if role == name) for name in ("row", "column"))
+    return tuple(sizes), rows, columns
+
+
+def _role(low: int, high: int, runs: Iterable[tuple[Factor, str]]) -> str | None:
+    return next((role for f, role in runs if f.stride <= low and f.stride * f.extent >= high), None)
+
+
+def _place_ones(roles: list[str], kind: str) -> None:
+    """Dimensions of one number go wherever a role is missing."""
+    for i, role in enumerate(roles):
+        if role:
+            continue
+        if kind in ("bias", "gain") or "row" not in roles:
+            roles[i] = "row"
+        elif "column" not in roles and kind in ("matrix", "kernel"):
+            roles[i] = "column"
+        else:
+            roles[i] = "part"
+
+
+def _layers_picked(graph: Graph, uses: list[Use]) -> int:
+    """How many layers the parts are that were picked before use.
+
+    Parts that act on the same input (query, key, value), or one after the other, are as many layers as there are parts.
+    Parts that act on different inputs, side by side, are one: a token goes through few of the experts.
+    """
+    factors = {pick.of for use in uses for pick in use.picked if pick.entry >= 0}
+    count = math.prod(f.size for f in factors)
+    indices = {tuple(pick.entry for pick in use.picked): use for use in uses}
+    if count == 1 or len(indices) == 1:
+        return 1
+    first, second, *_ = sorted(indices.values(), key=lambda use: graph.order[use.node])
+    same = first.source == second.source and first.source[0] is not None
+    if not same and first.source[0] is None and second.source[0] is None:
+        same = not graph.comes_after(second.node, first.node)  # both act on data; there is no telling on which
+    return count if same or graph.comes_after(second.node, first.node) else 1

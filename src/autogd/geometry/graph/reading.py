@@ -1,0 +1,140 @@
+"""Read a forward pass: the atom of every parameter that it used, the readout, and the layers that compound."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from autogd.geometry.atom import Atom
+from autogd.geometry.graph.computation import NORMS, PRODUCTS, Graph
+from autogd.geometry.graph.cuts import atoms_of_uses
+from autogd.geometry.graph.use import Use
+from autogd.geometry.graph.uses import uses_of
+
+__all__ = ["Reading", "read_graph"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one forward pass says about its parameters.
+
+    Args:
+        graph: the computation.
+        uses: of each parameter that the pass used.
+        candidates: of each parameter whose uses tell, an atom for each kind of use.
+        atoms: the one to take.
+    """
+
+    graph: Graph
+    uses: dict[Tensor, list[Use]]
+    candidates: dict[Tensor, list[Atom]]
+    atoms: dict[Tensor, Atom]
+
+    @cached_property
+    def readout(self) -> Tensor | None:
+        """The parameter of the last product before the output: logits may have any size, so its size is free."""
+        maps = {
+            use.node: parameter
+            for parameter, uses in self.uses.items()
+            for use in uses
+            if use.kind in ("matrix", "kernel")
+        }
+        found: list[Any] = []
+        stack = [] if self.graph.output is None else [self.graph.output[0]]
+        seen: set[Any] = set()
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if node in maps:
+                found.append(node)
+            elif not _is_frozen_map(self.graph, node):
+                stack += [source for source, _ in self.graph.sources[node]]
+        return maps[max(found, key=self.graph.order.__getitem__)] if found else None
+
+    def renamed(self, twins: Mapping[Tensor, Tensor]) -> "Reading":
+        """The same about other tensors: the sharded parameters that gathered ones stand for."""
+        uses, candidates, atoms = (
+            {twins.get(parameter, parameter): value for parameter, value in told.items()}
+            for told in (self.uses, self.candidates, self.atoms)
+        )
+        return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
+
+    def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
+        """D, the longest way through layers that no norm layer interrupts; each parameter counts once on it.
+
+        In a chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
+        what came before it does not multiply with what comes after.
+
+        Args:
+            atoms: of all parameters, for their shares of the depth.
+        """
+        at: dict[Any, list[tuple[int, float]]] = {}
+        for i, (parameter, uses) in enumerate(self.uses.items()):
+            if parameter in atoms:
+                for use in uses:
+                    at.setdefault(use.node, []).append((1 << i, atoms[parameter].depth_share))
+        longest = 0.0
+        ways: dict[Any, tuple[float, int]] = {}
+        for node in self.graph.nodes:
+            if _is_norm(self.graph, node):
+                ways[node] = (0.0, 0)
+                continue
+            sources = (ways.get(source, (0.0, 0)) for source, _ in self.graph.sources[node])
+            length, passed = max(sources, default=(0.0, 0))
+            for bit, share in at.get(node, ()):
+                if not passed & bit:
+                    length, passed = length + share, passed | bit
+            ways[node] = (length, passed)
+            longest = max(longest, length)
+        return longest
+
+
+def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
+    """Read the autograd graph behind what a forward pass returned.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.ones(2, 3))
+    >>> read_graph(torch.ones(4, 2) @ weight, {"weight": weight}).atoms[weight].columns
+    (0,)
+    """
+    graph = Graph(outputs, parameters.values())
+    uses = {parameter: uses_of(graph, leaf) for parameter, leaf in graph.leaves.items()}
+    told = {p: atoms_of_uses(graph, p.shape, found) for p, found in uses.items() if p.numel()}
+    atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
+    reading = Reading(graph, uses, told, atoms)
+    last = reading.readout
+    if last in atoms and atoms[last].held_at < math.inf:
+        atoms[last] = replace(atoms[last], free=True)
+    return reading
+
+
+def _is_frozen_map(graph: Graph, node: Any) -> bool:
+    """Whether activations are multiplied with a constant: a layer that is not trained."""
+    operation = graph.operation(node)
+    places = (0, 1) if operation == "Convolution" else PRODUCTS.get(operation, ())[:2]
+    return operation not in ("Bmm", "Baddbmm") and any(graph.sources[node][place][0] is None for place in places)
+
+
+def _is_norm(graph: Graph, node: Any) -> bool:
+    """Whether the operation divides activations by their own size."""
+    operation = graph.operation(node)
+    if operation in NORMS:
+        return True
+    if operation not in ("Mul", "Div") or node not in graph.data:
+        return False
+    for source, _ in graph.sources[node][0 if operation == "Mul" else 1 :]:
+        for _ in range(4):  # through an expand, or a clamp that keeps it from zero
+            if source is None or source not in graph.data:
+                break
+            name = graph.operation(source)
+            if name == "Rsqrt" or (operation == "Div" and name in ("Sqrt", "LinalgVectorNorm", "Norm", "Std")):
+                return True
+            if name not in ("Expand", "Unsqueeze", "View", "ClampMin", "Add", "Clone", "ToCopy"):
+                break
+            source = graph.sources[source][0][0]
+    return False

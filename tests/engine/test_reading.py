@@ -1,0 +1,214 @@
+"""The first forward pass is read before the first step, once, whoever calls it."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from autogd import AGD, StochasticAGD
+
+OPTIMISERS = pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
+
+
+class Raw(nn.Module):
+    """A hidden matrix stored input × output, gate and up in one, and a readout."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.hidden = nn.Parameter(torch.randn(4, 12) / 2)
+        self.late = nn.Parameter(torch.randn(6, 6) / 2)
+        self.head = nn.Linear(6, 3)
+
+    def block(self, x):
+        gate, up = (x @ self.hidden).chunk(2, -1)
+        return F.silu(gate) * up
+
+    def forward(self, x, late=False):
+        h = self.block(x)
+        return self.head(h @ self.late if late else h)
+
+
+X = torch.randn(10, 4, generator=torch.Generator().manual_seed(1))
+
+
+def step(model, optimiser, **kwargs):
+    optimiser.zero_grad()
+    model(X, **kwargs).square().mean().backward()
+    optimiser.step()
+
+
+def parts(optimiser, parameter):
+    return optimiser._architecture.atoms[parameter].parts, optimiser._architecture.sources[parameter]
+
+
+def hooks(model):
+    return sum(len(module._forward_hooks) for module in model.modules())
+
+
+@OPTIMISERS
+def test_the_first_pass_with_gradients_is_read_and_then_nobody_watches(optimiser_class):
+    model = Raw()
+    optimiser = optimiser_class(model)
+    assert parts(optimiser, model.hidden) == (1, "shape")
+    with torch.no_grad():
+        model(X)
+    assert hooks(model) > 0
+    model(X)
+    assert parts(optimiser, model.hidden) == (2, "graph")
+    assert hooks(model) == 0
+    step(model, optimiser)
+
+
+def test_a_pass_costs_no_second_one():
+    calls = []
+    model = Raw()
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    optimiser = StochasticAGD(model)
+    step(model, optimiser)
+    assert len(calls) == 1
+
+
+def test_a_trainer_that_calls_a_method_instead_is_read_from_the_parts():
+    class Trainer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Raw()
+
+        def training_step(self):
+            return self.net(X).square().mean()
+
+    model = Trainer()
+    optimiser = StochasticAGD(model)
+    model.training_step().backward()
+    optimiser.step()
+    assert parts(optimiser, model.net.hidden) == (2, "graph")
+    assert hooks(model) == 0
+
+
+def test_a_parameter_that_is_used_later_is_read_then():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+    step(model, optimiser)
+    assert parts(optimiser, model.late) == (1, "shape")
+    step(model, optimiser, late=True)
+    step(model, optimiser, late=True)
+    assert parts(optimiser, model.late) == (1, "graph")
+    assert optimiser._architecture.atoms[model.late].columns == (0,)
+    assert parts(optimiser, model.hidden) == (2, "graph")
+    assert hooks(model) == 0
+
+
+@OPTIMISERS
+def test_a_resumed_run_takes_the_same_steps(optimiser_class):
+    model = Raw()
+    optimiser = optimiser_class(model)
+    for _ in range(3):
+        step(model, optimiser)
+    file = io.BytesIO()
+    torch.save([model.state_dict(), optimiser.state_dict()], file)
+    file.seek(0)
+    weights, state = torch.load(file, weights_only=True)
+    again = Raw()
+    resumed = optimiser_class(again)
+    again.load_state_dict(weights)
+    resumed.load_state_dict(state)
+    assert parts(resumed, again.hidden) == (2, "graph")
+    assert hooks(again) == 0
+    assert resumed._architecture.chain == optimiser._architecture.chain
+    for _ in range(3):
+        step(model, optimiser)
+        step(again, resumed)
+    for ours, theirs in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_copies_and_whole_models_in_files_carry_no_watch():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+    copied = copy.deepcopy(model)
+    read = pickle.loads(pickle.dumps(model))
+    copied(X), read(X)
+    assert parts(optimiser, model.hidden) == (1, "shape")
+    step(model, optimiser)
+    twin = copy.deepcopy(optimiser)
+    assert [atom.parts for atom in twin._architecture.atoms.values()] == [
+        atom.parts for atom in optimiser._architecture.atoms.values()
+    ]
+
+
+def test_an_optimiser_that_is_gone_leaves_no_trace():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+    del optimiser
+    model(X)
+    model(X)
+
+
+def test_your_own_word_stands():
+    model = Raw()
+    from autogd import atoms
+
+    optimiser = AGD(model, atoms={"hidden": lambda w, m: atoms.matrix(w, transposed=True)})
+    step(model, optimiser)
+    assert parts(optimiser, model.hidden) == (1, "you")
+
+
+def test_autocast_is_read_through():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(X)
+    assert parts(optimiser, model.hidden) == (2, "graph")
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant):
+    class Checkpointed(Raw):
+        def forward(self, x):
+            return self.head(checkpoint(self.block, x, use_reentrant=reentrant))
+
+    model = Checkpointed()
+    optimiser = StochasticAGD(model)
+    model(X.clone().requires_grad_()).square().mean().backward()
+    if reentrant:  # autograd shows the whole block as one operation, without its parameters
+        optimiser.step()
+        model(X.clone().requires_grad_()).square().mean().backward()
+        with pytest.warns(UserWarning, match="hidden: no forward pass of Checkpointed could be read"):
+            optimiser.step()
+        assert parts(optimiser, model.hidden) == (1, "shape")
+    else:
+        optimiser.step()
+        assert parts(optimiser, model.hidden) == (2, "graph")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_compiled_model(whole):
+    model = Raw()
+    if whole:  # the compiled module is what the optimiser gets: it is read uncompiled, on tensors without numbers
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        optimiser = StochasticAGD(compiled)
+        step(compiled, optimiser)
+        assert parts(optimiser, model.hidden) == (2, "graph")
+        return
+    optimiser = StochasticAGD(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step(compiled, optimiser)
+    assert torch.isfinite(model.hidden).all()
+
+
+def test_lists_of_tensors_are_not_watched():
+    model = Raw()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimiser = AGD(model.parameters())
+    assert hooks(model) == 0
+    step(model, optimiser)
