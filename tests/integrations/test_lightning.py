@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from averaging_optimiser import MeanAGD
 
 L = pytest.importorskip("lightning")
-from autogd.integrations.lightning import AveragedWeights  # noqa: E402
+from autogd.integrations.lightning import AveragedWeights, RateMonitor  # noqa: E402
 
 # Lightning's own warnings: torch's new names, advice on workers, resuming in the same folder
 pytestmark = [
@@ -79,12 +79,15 @@ def test_a_checkpoint_has_what_to_ship_and_what_to_go_on_from(when, tmp_path, lo
         assert torch.equal(resumed.state_dict()[name], weight), name
 
 
-def test_lightnings_own_monitor_shows_the_multiplier(tmp_path, loader):
-    monitor = L.pytorch.callbacks.LearningRateMonitor()
+@pytest.mark.parametrize("own", [False, True])
+def test_lightnings_monitor_shows_the_multiplier_and_ours_eta(own, tmp_path, loader):
+    monitor = (RateMonitor if own else L.pytorch.callbacks.LearningRateMonitor)()
     trainer = L.Trainer(
         max_epochs=1, accelerator="cpu", callbacks=[monitor], logger=L.pytorch.loggers.CSVLogger(tmp_path),
         log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
         enable_checkpointing=False,
     )  # fmt: skip
     trainer.fit(Model(), loader, loader)
-    assert set(monitor.lrs["lr-MeanAGD"]) == {1.0}
+    rates = monitor.lrs["lr-MeanAGD"]
+    # it looks before each step: the last one that it sees is the last but one
+    assert (0 < rates[-1] < 1) if own else set(rates) == {1.0}

@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from autogd import StochasticAGD
 from averaging_optimiser import MeanAGD
 
 transformers = pytest.importorskip("transformers")
@@ -25,14 +26,14 @@ def is_averaged(model, optimiser):
     return all(torch.equal(p, optimiser.state[p]["mean"]) for p in model.parameters())
 
 
-def make(folder, steps, trainer=Trainer, scheduler=DerivedRate, **settings):
+def make(folder, steps, trainer=Trainer, scheduler=DerivedRate, kind=MeanAGD, **settings):
     torch.manual_seed(1)
     config = transformers.GPT2Config(
         vocab_size=10, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
     model = transformers.GPT2LMHeadModel(config)  # its input and output weights are tied
-    optimiser = MeanAGD(model)
+    optimiser = kind(model)
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, max_grad_norm=0, logging_steps=1,
         eval_strategy="steps", eval_steps=2, save_steps=2, report_to="none", disable_tqdm=True, use_cpu=True,
@@ -101,3 +102,22 @@ def test_a_scheduler_moves_the_multiplier_in_a_plain_trainer_too(scheduler, show
     trainer = make(tmp_path, 4, transformers.Trainer, scheduler)
     trainer.train()
     assert [line["learning_rate"] for line in trainer.state.log_history if "learning_rate" in line] == shown
+
+
+def test_a_plain_trainer_is_told_of_its_schedule_once_judges_averages_and_resumes_to_the_bit(tmp_path):
+    with pytest.warns(UserWarning, match="a schedule multiplies η") as told:
+        make(tmp_path / "scheduled", 4, transformers.Trainer, lambda _: None, StochasticAGD).train()
+    assert len([each for each in told if "a schedule" in str(each.message)]) == 1
+    # Trainer knows optimisers with eval() and train(): it evaluates, and saves after that, with the averaged weights
+    whole = make(tmp_path / "whole", 4, transformers.Trainer, kind=StochasticAGD)
+    whole.train()
+    averages = {p: whole.optimizer.optimizer.state[p]["average"] for p in whole.model.parameters()}
+    assert all(torch.equal(p, average) for p, average in averages.items())
+    saved = load_file(tmp_path / "whole" / "checkpoint-4" / "model.safetensors")
+    assert torch.equal(saved["transformer.wte.weight"], whole.model.transformer.wte.weight)
+    resumed = make(tmp_path / "whole", 4, transformers.Trainer, kind=StochasticAGD)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], weight), name
+    shown = [line["learning_rate"] for line in whole.state.log_history if "learning_rate" in line]
+    assert shown[-1] == whole.optimizer.optimizer.learning_rate.item()

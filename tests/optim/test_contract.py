@@ -110,6 +110,7 @@ def test_step_and_state_dict_hooks_fire_in_order(make):
 
 
 @EACH
+@pytest.mark.filterwarnings("ignore:a schedule multiplies")
 def test_the_state_dict_round_trips_through_a_file_to_bit_equal_training(make):
     model = network()
     optimiser = make(model.parameters(), weight_decay=0.1)
@@ -135,6 +136,7 @@ def test_the_state_dict_round_trips_through_a_file_to_bit_equal_training(make):
 
 
 @EACH
+@pytest.mark.filterwarnings("ignore:a schedule multiplies")
 @pytest.mark.parametrize("schedule", ["LambdaLR", "CosineAnnealingLR", "OneCycleLR", "ReduceLROnPlateau"])
 def test_schedulers_drive_the_rate(make, schedule):
     model = network()

@@ -57,26 +57,30 @@ class DeadBranch(nn.Module):
 
 @PATHS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_layer_whose_true_gradient_is_zero_stays_put(foreach, dtype):
-    model = initialise_(DeadBranch().to(dtype))
-    optimiser = AGD(model, foreach=foreach)
-    shift, features = model.shift.weight.detach().clone(), model.features.weight.detach().clone()
-    seen = 0.0
-    for _ in range(100):
-        x = torch.randn(64, 16, dtype=dtype)
-        optimiser.zero_grad()
-        nn.functional.nll_loss(model(x), torch.randint(32, (64,))).backward()
-        seen = max(seen, float(model.shift.weight.grad.norm()))
-        optimiser.step()
-    assert seen > 0, "rounding left no gradient to ignore: the test shows nothing"
-    assert torch.equal(model.shift.weight, shift)
-    assert not torch.equal(model.features.weight, features)
+def test_a_layer_whose_true_gradient_is_zero_does_not_disturb_the_others(foreach, dtype):
+    """Its own walk cannot be told from a small gradient that counts, and changes no output."""
+    seen, ends = 0.0, []
+    for silenced in (False, True):
+        torch.manual_seed(0)
+        model = initialise_(DeadBranch().to(dtype))
+        optimiser = AGD(model, foreach=foreach)
+        for _ in range(100):
+            x = torch.randn(64, 16, dtype=dtype)
+            optimiser.zero_grad()
+            nn.functional.nll_loss(model(x), torch.randint(32, (64,))).backward()
+            seen = max(seen, float(model.shift.weight.grad.norm()))
+            if silenced:
+                model.shift.weight.grad.zero_()
+            optimiser.step()
+        ends.append(model.features.weight.detach())
+    assert seen > 0, "rounding left no gradient: the test shows nothing"
+    assert torch.allclose(*ends, rtol=1e-3, atol=1e-4)
 
 
 def test_a_small_gradient_above_rounding_is_heard():
     parameters = [nn.Parameter(torch.zeros(4, 4)) for _ in range(2)]
     parameters[0].grad = torch.eye(4)
-    parameters[1].grad = torch.eye(4) * 1e-4
+    parameters[1].grad = torch.eye(4) * 1e-9
     optimiser = AGD(parameters)
     optimiser.step()
     assert torch.allclose(parameters[0], parameters[1], rtol=1e-5)

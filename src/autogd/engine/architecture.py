@@ -69,7 +69,7 @@ class Architecture:
         self._take(roles)
         return roles
 
-    def settle(self, parameters: Sequence[Tensor]) -> None:
+    def settle(self, parameters: Sequence[Tensor], warn: bool = True) -> None:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
@@ -81,7 +81,7 @@ class Architecture:
         # a vector's atom differs little, whatever it is
         unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]
-        if not unread or not watched:
+        if not unread or not watched or not warn:
             return
         self._seen.update(unread)  # said once
         warnings.warn(
@@ -113,7 +113,7 @@ class Architecture:
         parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
         if is_opaque(reading, parameters.values()) and call is not None:
-            reading = read_uncompiled(model, call, parameters) or reading
+            reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
         roles = merged(read_roles(model, overrides, readout=False), reading)
         roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]

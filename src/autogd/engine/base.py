@@ -14,12 +14,21 @@ from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
 from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
 from autogd.engine.foreach import Foreach
-from autogd.engine.groups import as_groups, check_number, check_parameters, multiplier, named_tensors
+from autogd.engine.groups import (
+    as_groups,
+    check_number,
+    check_parameters,
+    multiplier,
+    named_tensors,
+    refuse_settings,
+)
+from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
 from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
+from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.swap import swapped
+from autogd.engine.swap import put, swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
 from autogd.geometry.direction import Geometry, check_geometry
@@ -69,9 +78,13 @@ class ReadsArchitecture(Optimizer):
 
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
-        gain: float, weight_decay: float, foreach: bool | None, maximize: bool, process_group: Any,
+        gain: float, weight_decay: float, foreach: bool | None, maximize: bool,
+        groups: Mapping[str, Mapping[str, Any]] | None, process_group: Any, refused: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        refuse_settings(type(self).__name__, refused)
         refuse_zero_redundancy(type(self).__name__)
+        if groups and not isinstance(params, nn.Module):
+            raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
         check_number("gain", gain)
         check_number("weight_decay", weight_decay, zero_too=True)
         self._geometry = check_geometry(geometry)
@@ -87,6 +100,9 @@ class ReadsArchitecture(Optimizer):
         self._ready: Backend | None = None  # the one whose tensors have room in the state
         self._swapped = False  # whether the model holds the averaged weights
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._reminder = Reminder()
+        self._kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
+        self._awaits_train = False  # a state was loaded that was saved between the two
         # what a step leaves behind to look at; nothing is read back from it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -99,6 +115,13 @@ class ReadsArchitecture(Optimizer):
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
+        if groups:
+            self.param_groups = split_by_name(self.param_groups[0], self._architecture.names, groups)
+            for group in self.param_groups:
+                check_number("gain", group["gain"])
+                check_number("weight_decay", group["weight_decay"], zero_too=True)
+        if averaging and isinstance(params, nn.Module):
+            self._reminder = Reminder(params)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
@@ -159,7 +182,8 @@ class ReadsArchitecture(Optimizer):
     def _settle(self, parameters: list[Tensor]) -> None:
         """Have the architecture read before a step, and note what changed; it is saved with the groups."""
         architecture = self._architecture
-        architecture.settle(parameters)
+        # torch.distributed.checkpoint makes room for a state by a step of size 0, before any forward pass
+        architecture.settle(parameters, warn=any(torch.is_tensor(g["lr"]) or g["lr"] != 0 for g in self.param_groups))
         sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
         for group in self.param_groups:
             if sizes:
@@ -242,18 +266,75 @@ class ReadsArchitecture(Optimizer):
         Without averaging these are the weights themselves. Under FSDP2 pass the Module, so that stale unsharded weights
         are freed.
         """
+        self._reminder.dismiss()
+        if self._kept is not None:  # after eval() they are there already, and stay
+            yield
+            return
         if self._swapped:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
-        averages = {p: state["average"] for p, state in self.state.items() if "average" in state}
+        averages = self._averages()
         self._swapped = bool(averages)
         try:
-            with swapped(averages, [module for each in self._modules if (module := each()) is not None]):
+            with swapped(averages, self._live_modules()):
                 yield
         finally:
             self._swapped = False
 
+    def eval(self) -> None:
+        """Put the averaged weights into the model, until `train()`: for loops that are written this way.
+
+        >>> from autogd import StochasticAGD
+        >>> optimiser = StochasticAGD(nn.Linear(2, 1))
+        >>> optimiser.eval()
+        >>> optimiser.train()
+        """
+        self._reminder.dismiss()
+        averages = self._averages()
+        if averages and not self._swapped and not self._awaits_train:
+            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
+            put(averages, self._live_modules())
+            self._swapped = True
+
+    def train(self) -> None:
+        """Put the weights in training back, those of a state that was saved after `eval()` too."""
+        if self._awaits_train:
+            self._awaits_train = False
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+        if self._kept is not None:
+            put(self._kept, self._live_modules())
+            self._kept, self._swapped = None, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
+        if self._kept is None:
+            self._outside("state_dict()")
+            return super().state_dict()
+        saved = super().state_dict()
+        indices = [index for group in saved["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
+            if parameter in self._kept:
+                saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        return saved
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        return {p: state["average"] for p, state in self.state.items() if "average" in state}
+
+    def _live_modules(self) -> list[nn.Module]:
+        return [module for each in self._modules if (module := each()) is not None]
+
+    def _outside(self, what: str) -> None:
+        """Refuse what would mix the averaged weights with the state of those in training."""
+        if self._swapped or self._awaits_train:
+            where, mend = "inside averaged()", "leave the block first"
+            if self._kept is not None or self._awaits_train:
+                where, mend = "after eval()", "call optimiser.train() first"
+            raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state, each number in the precision that it was saved in; another optimiser's is refused."""
+        if self._swapped:
+            self._outside("load_state_dict()")
         last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
         try:
             super().load_state_dict(state_dict)
@@ -269,6 +350,7 @@ class ReadsArchitecture(Optimizer):
             for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
+        self._awaits_train = any("training" in state for state in self.state.values())
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
@@ -276,9 +358,8 @@ class ReadsArchitecture(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.defaults.pop(
-            "differentiable", None
-        )  # torch puts it there; a group that gets it has a key more than before
+        # torch puts it there; a group that gets it has a key more than before
+        self.defaults.pop("differentiable", None)
         for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
@@ -291,9 +372,10 @@ class ReadsArchitecture(Optimizer):
         for group in self.param_groups:
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
-        self.__dict__.setdefault("_modules", [])  # a copy, or one read from a file, holds parameters alone
-        self.__dict__.setdefault("_process_group", None)  # nor can a group of processes be saved
-        self.__dict__.setdefault("_peers", None)
+        # a copy, or one read from a file, holds parameters alone, and no group of processes
+        absent = {"_modules": [], "_reminder": Reminder(), "_kept": None, "_awaits_train": False}
+        for name, value in {**absent, "_process_group": None, "_peers": None}.items():
+            self.__dict__.setdefault(name, value)
 
 
 _KEPT = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["as_groups", "check_number", "check_parameters", "multiplier", "named_tensors"]
+__all__ = ["as_groups", "check_number", "check_parameters", "multiplier", "named_tensors", "refuse_settings"]
 
 
 def as_groups(params: Any, owner: str) -> list[Any]:
@@ -40,6 +40,24 @@ def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
     if repeated:
         raise ValueError(f"{repeated[0]}: two parameters of one group have this name; give each a name of its own")
     return dict(pairs)
+
+
+def refuse_settings(owner: str, given: Iterable[str]) -> None:
+    """Say why there is no such setting, and what there is instead.
+
+    >>> refuse_settings("AGD", ["lr"])
+    Traceback (most recent call last):
+    ...
+    TypeError: AGD: lr: there is no learning rate to set, η is derived: leave it out (gain=0.5 would halve every step)
+    """
+    for name in given:
+        if name in ("lr", "learning_rate"):
+            what = "there is no learning rate to set, η is derived: leave it out (gain=0.5 would halve every step)"
+        elif name in ("betas", "beta", "momentum", "eps", "nesterov", "amsgrad", "fused", "warmup_steps"):
+            what = "there is nothing of the kind to set: leave it out"
+        else:
+            what = "there is no such argument; see help(autogd.AGD)"
+        raise TypeError(f"{owner}: {name}: {what}")
 
 
 def multiplier(group: dict[str, Any]) -> Any:

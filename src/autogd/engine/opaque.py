@@ -1,13 +1,11 @@
 """Forward passes that autograd cannot show as they are: compiled ones, and those on gathered shards."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from autogd.geometry.graph import Reading, read_graph
+from autogd.geometry.graph import Reading, read_without_numbers
 
 __all__ = ["is_opaque", "read_uncompiled", "unsharded"]
 
@@ -17,21 +15,10 @@ def is_opaque(reading: Reading, parameters: Iterable[Tensor]) -> bool:
     return not reading.atoms and any(parameter.requires_grad for parameter in parameters)
 
 
-def read_uncompiled(model: nn.Module, call: Any, parameters: Mapping[str, Tensor]) -> Reading | None:
-    """Read the Module behind a compiled one on tensors without numbers; None if it does not run so.
-
-    Args:
-        model: as it was called.
-        call: its arguments, positional and by name.
-        parameters: of the model.
-    """
+def read_uncompiled(model: nn.Module, call: Any) -> Reading | None:
+    """Read the Module behind a compiled one on tensors without numbers; None if it does not run so."""
     args, kwargs = call
-    inner = getattr(model, "_orig_mod", model)
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
-            return read_graph(inner.forward(*args, **kwargs), parameters)
-    except Exception:  # whatever a Module may raise on fake tensors: it is read from its layers instead
-        return None
+    return read_without_numbers(getattr(model, "_orig_mod", model), args, kwargs)
 
 
 def unsharded(model: nn.Module) -> dict[Tensor, Tensor]:

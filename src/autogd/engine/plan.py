@@ -83,6 +83,8 @@ def make_plan(
         return values.new_zeros(len(sizes)).index_add_(0, owner, values)
 
     beside = per_tensor([rounding(p.dtype, beside_own_weight=True) for p in parameters])[owner]
+    # the floor of a bias beside the largest tensor, which serves if its own weight has no gradient
+    lone = per_tensor([rounding(p.dtype) * (atom.kind == "bias") for p, atom in zip(parameters, atoms, strict=True)])
     return Plan(
         parameters=parameters,
         atoms=atoms,
@@ -101,7 +103,7 @@ def make_plan(
         held_at=per_tensor([atom.held_at for atom in atoms]),
         reach=per_tensor([atom.depth_share * atom.scale for atom in atoms])[owner],
         speaks_for=per_tensor([atom.parts / atom.depth_share for atom in atoms])[owner],
-        noise=per_tensor([rounding(p.dtype) for p in parameters])[owner],
+        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]),
         mate=torch.tensor(mate, device=device) if any(mated) else None,
         mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
         sums=sums,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from autogd.engine.dtensor import local
 
-__all__ = ["swapped"]
+__all__ = ["put", "swapped"]
 
 
 @contextmanager
@@ -28,16 +28,25 @@ def swapped(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) 
     """
     kept = {parameter: local(parameter).detach().clone() for parameter in others}
     try:
-        with torch.no_grad():
-            for parameter, other in others.items():
-                local(parameter).copy_(local(other))
-        _reshard(modules)
+        put(others, modules)
         yield
     finally:
-        _reshard(modules)
-        with torch.no_grad():
-            for parameter, held in kept.items():
-                local(parameter).copy_(held)
+        put(kept, modules)
+
+
+@torch.no_grad()
+def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> None:
+    """Have every parameter hold the other tensor's numbers.
+
+    >>> weight = nn.Parameter(torch.zeros(2))
+    >>> put({weight: torch.ones(2)})
+    >>> weight.data
+    tensor([1., 1.])
+    """
+    _reshard(modules)
+    for parameter, value in values.items():
+        local(parameter).copy_(local(value))
+    _reshard(modules)
 
 
 def _reshard(modules: Sequence[nn.Module]) -> None:

@@ -142,7 +142,11 @@ def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
     ['weight']
     """
     found = {}
-    for bias_role in roles:
+    for place, bias_role in enumerate(roles):
+        if type(bias_role.module) is nn.Module:  # bare parameters
+            weight = _nearest_before(roles, place)
+            if weight is not None:
+                found[bias_role.parameter] = weight
         if bias_role.atom.kind != "bias":
             continue
         others = [role for role in roles if role.module is bias_role.module and role.atom.kind != "bias"]
@@ -150,6 +154,13 @@ def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
         if named or others:
             found[bias_role.parameter] = (named or others)[0]
     return found
+
+
+def _nearest_before(roles: Sequence[Role], place: int) -> Role | None:
+    """For a vector among bare parameters, maybe a bias, the nearest weight before it that has as many outputs."""
+    shape = roles[place].parameter.shape
+    before = reversed(roles[:place])
+    return next((r for r in before if r.parameter.dim() > 1 and r.parameter.shape[:1] == shape), None)
 
 
 def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:

@@ -1,12 +1,15 @@
 """Put every atom at its target size."""
 
-from typing import TypeVar
+import math
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import read_roles
+from autogd.geometry.catalogue import Role, read_roles
+from autogd.geometry.graph import Reading, guessed_reading, read_model, streams_of
 from autogd.geometry.norms import accumulation_dtype
 
 __all__ = ["initialise_", "semi_orthogonal"]
@@ -15,24 +18,88 @@ __all__ = ["initialise_", "semi_orthogonal"]
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def initialise_(model: Model, generator: torch.Generator | None = None) -> Model:
-    """Put every parameter at the size of Prescription 1, in place, and return the model.
+def initialise_(model: Model, batch: Any = None, generator: torch.Generator | None = None) -> Model:
+    """Start every parameter at the size that keeps activations at unit root-mean-square, in place; returns the model.
 
-    Matrices and kernel taps become random semi-orthogonal matrices at their target size. Numbers are drawn on the
-    generator's device (the CPU without one), so that a seed gives the same weights whatever device the model is on.
-    Skip this when fine-tuning: it overwrites the weights.
+    Matrices and kernel taps become random semi-orthogonal matrices at the size of Prescription 1. A table that is tied
+    to the readout is at the readout's size, its rows in random directions. The network is looked at on a batch, or
+    without one on a guess of what it takes: tables that are added to such a table start at its size, and the branches
+    of a residual stream that begins with it share its size, √n of it each for n branches. What nobody knows stays.
+
+    Numbers are drawn on the generator's device (the CPU without one), so that a seed gives the same weights whatever
+    device the model is on. Skip this when fine-tuning: it overwrites the weights.
+
+    Args:
+        model: any Module.
+        batch: an input, a tuple that begins with one, or a mapping of keyword arguments.
+        generator: of the random numbers.
 
     >>> model = initialise_(nn.Linear(8, 2, bias=False))
     >>> bool(torch.allclose(model.weight @ model.weight.T, torch.eye(2) / 4, atol=1e-6))
     True
     """
+    if isinstance(batch, torch.Generator):
+        batch, generator = None, batch
+    reading = guessed_reading(model) if batch is None else read_model(model, batch)
+    roles = read_roles(model, readout=False)
+    if reading is not None:
+        roles = merged(roles, reading)
+    tied = {role.parameter for role in roles if _is_tied_table(role, reading)}
     with torch.no_grad():
-        for role in read_roles(model):
-            _start(role.parameter, role.atom, generator)
+        for role in roles:
+            if role.parameter in tied:
+                _start_rows(role.parameter, role.atom, generator)
+            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # a zero of yours is meant
+                _start(role.parameter, role.atom, generator)
+        if reading is not None:
+            _share(reading, tied)
         for module in model.modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None:
                 module.weight[module.padding_idx] = 0  # what stands for "nothing" stays nothing
     return model
+
+
+def _is_tied_table(role: Role, reading: Reading | None) -> bool:
+    """Whether a parameter is looked up, beside being a matrix."""
+    kinds = {atom.kind for atom in reading.candidates.get(role.parameter, ())} if reading is not None else set()
+    return {"matrix", "embedding"} <= kinds
+
+
+def _share(reading: Reading, tied: set[Tensor]) -> None:
+    """Bring what is added to a tied table, and the branches of its stream, to its size.
+
+    A tied table's rows are at the readout's size, far below one. Positions at unit size beside them would drown them,
+    and so would residual branches.
+    """
+    done: set[Tensor] = set()
+    for stream in streams_of(reading):
+        size = max((_root_mean_square(table) for table in stream.tables if table in tied), default=None)
+        if size is None:
+            continue
+        for table in stream.tables:
+            if table not in tied and table not in done and _root_mean_square(table) > size:
+                table.mul_(size / _root_mean_square(table))
+        total = size * math.sqrt(len(stream.tables))
+        for end in stream.ends if total < 1 else ():
+            if end not in done and end not in tied:
+                end.mul_(total / math.sqrt(len(stream.ends)))
+        done.update(stream.tables, stream.ends)
+
+
+def _root_mean_square(tensor: Tensor) -> float:
+    return float(tensor.float().square().mean().sqrt())
+
+
+def _start_rows(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> None:
+    """Rows in random directions, as long as those of a semi-orthogonal matrix are on average."""
+    if hasattr(parameter, "placements"):
+        raise ValueError("initialise_ takes whole parameters: call it before fully_shard")
+    if parameter.is_meta:
+        return
+    length = atom.scale * math.sqrt(min(atom.fan_out, atom.fan_in) / atom.fan_out)
+    dtype = accumulation_dtype(parameter.dtype)
+    rows = semi_orthogonal(atom.parts * atom.fan_out, 1, atom.fan_in, dtype, generator)
+    atom.cut(parameter).copy_(atom.join(rows.view(atom.parts, atom.fan_out, atom.fan_in) * length))
 
 
 def semi_orthogonal(

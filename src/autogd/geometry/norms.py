@@ -45,11 +45,11 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
 
 
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
-    """What rounding alone can leave in a gradient that should be zero, as a share of another dual norm.
+    """What rounding alone can leave in the gradient of a bias that should be zero, as a share of another dual norm.
 
-    Beside the largest tensor's, 64 eps: `benchmarks/rounding.py` saw up to 10 in float32 and float64. Half precision's
-    eps is so large that gradients which count may be that small: a sixteenth of it there. A bias, which is what is dead
-    in practice, is told more sharply beside its own layer's weight: 64 eps, 2 in half precision.
+    Beside its own layer's weight, 64 eps, 2 in half precision: `benchmarks/rounding.py` saw up to 10 in float32 and
+    float64. A bias whose weight has no gradient is measured beside the largest tensor: 64 eps, and a sixteenth of eps
+    in half precision, where gradients that count may be that small.
 
     >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
     True

@@ -9,11 +9,11 @@ from autogd.integrations.shipping import averaged, rates_taken, recall, ship
 
 try:
     from lightning.pytorch import LightningModule, Trainer
-    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.callbacks import Callback, LearningRateMonitor
 except ImportError as error:
     raise ImportError("Lightning is not installed: pip install 'autogd[integrations]'") from error
 
-__all__ = ["AveragedWeights"]
+__all__ = ["AveragedWeights", "RateMonitor"]
 
 TRAINING = "autogd_training_weights"  # the key in a checkpoint
 
@@ -45,7 +45,7 @@ class AveragedWeights(Callback):
         optimisers = trainer.optimizers
         for index, optimiser in enumerate(optimisers):
             name = "learning_rate" if len(optimisers) == 1 else f"learning_rate/{index}"
-            pl_module.log(name, rates_taken(optimiser)[0])
+            pl_module.log(name, rates_taken(optimiser)[0], prog_bar=True)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Swap the averaged weights in, if this validation is part of training."""
@@ -79,6 +79,22 @@ class AveragedWeights(Callback):
         """Resume training from the weights in training; testing and prediction keep the averaged ones."""
         if trainer.state.fn == "fit" and TRAINING in checkpoint:
             trainer.strategy.load_model_state_dict({"state_dict": checkpoint[TRAINING]}, strict=True)
+
+
+class RateMonitor(LearningRateMonitor):
+    """Lightning's LearningRateMonitor, with the rates that steps have instead of their multipliers.
+
+    >>> RateMonitor(logging_interval="step").logging_interval
+    'step'
+    """
+
+    def _get_optimizer_stats(self, optimizer: Any, names: list[str]) -> dict[str, float]:
+        stats = super()._get_optimizer_stats(optimizer, names)
+        # the rate of a group has the group's name; momenta and weight decays have longer ones
+        for name, rate in zip(names, rates_taken(optimizer), strict=False):
+            if name in stats:
+                stats[name] = self.lrs[name][-1] = float(rate)
+        return stats
 
 
 def _copies(weights: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
-from autogd.integrations.shipping import averaged, rates_taken, recall, ship
+from autogd.integrations.rate import DerivedRate
+from autogd.integrations.shipping import averaged, recall, ship
 
 try:
     from transformers import Trainer
@@ -22,32 +21,16 @@ TRAINING = "training_weights.pt"  # the file in a checkpoint
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # all-gathered, if the parameters are sharded
 
 
-class DerivedRate(LRScheduler):
-    """A scheduler that changes nothing, and whose last learning rate is the derived one.
+class _WithoutModes:
+    """An optimiser that has neither train() nor eval(), for Trainer to look at."""
 
-    Without a scheduler Trainer makes its own, and it logs the rate of its scheduler.
+    def __init__(self, optimiser: Any) -> None:
+        self._optimiser = optimiser
 
-    >>> from autogd import AGD
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimiser = AGD(model)
-    >>> scheduler = DerivedRate(optimiser)
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimiser.step()
-    >>> scheduler.step()
-    >>> scheduler.get_last_lr() == [optimiser.learning_rate.item()]
-    True
-    """
-
-    def __init__(self, optimiser: Optimizer) -> None:
-        super().__init__(optimiser)
-
-    def get_lr(self) -> list[float | Tensor]:
-        """The groups' multipliers, unchanged."""
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def get_last_lr(self) -> list[float | Tensor]:
-        """The rate of each group's last step."""
-        return [float(rate) for rate in rates_taken(self.optimizer)]
+    def __getattr__(self, name: str) -> Any:
+        if name in ("train", "eval"):
+            raise AttributeError(name)
+        return getattr(self._optimiser, name)
 
 
 class AveragedTrainer(Trainer):
@@ -79,8 +62,15 @@ class AveragedTrainer(Trainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluate or predict with the averaged weights."""
-        with self._averaged():
+        if not self._best and self._training is None:
+            with self._averaged():
+                return super().evaluation_loop(*args, **kwargs)
+        # the model holds what is to be judged: Trainer would ask the optimiser for its averages
+        optimiser, self.optimizer = self.optimizer, cast(Any, _WithoutModes(self.optimizer))
+        try:
             return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.optimizer = optimiser
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         """Save the averaged weights."""

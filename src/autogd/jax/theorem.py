@@ -54,11 +54,15 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
         depth_shares=jnp.array([atom.depth_share for atom in atoms], dtype),
         reach=per_part([atom.depth_share * atom.scale for atom in atoms]),
         speaks_for=per_part([atom.parts / atom.depth_share for atom in atoms]),
-        noise=per_part([rounding(_torch_dtype(leaf.array)) for leaf in leaves]),
+        noise=per_part([rounding(_torch_dtype(leaf.array)) * _is_lone_bias(leaf) for leaf in leaves]),
         mate=jnp.array(mate) if any(mate_noise) else None,
         mate_noise=jnp.array(mate_noise, dtype),
         totals=lambda values: jax.ops.segment_sum(values, owner, len(leaves)),
     )
+
+
+def _is_lone_bias(leaf: Labelled) -> bool:
+    return leaf.atom.kind == "bias" and leaf.mate is None
 
 
 def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Array:

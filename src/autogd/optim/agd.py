@@ -44,6 +44,7 @@ class AGD(ReadsArchitecture):
         foreach: False takes the reference backend; None and True the fastest.
         maximize: ascend instead.
         atoms: rules that override the catalogue, by full parameter name.
+        groups: settings by name: `{"encoder.*": {"gain": 0.1}, "*.bias": {"weight_decay": 0}}`.
         process_group: a group, or a mesh, whose ranks hold parts of one model as plain tensors (pipeline stages,
             experts); False if every rank trains a model of its own. DDP, FSDP2 and DTensors need none.
 
@@ -69,12 +70,15 @@ class AGD(ReadsArchitecture):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
         process_group: Any = None,
+        **refused: Any,
     ) -> None:
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
         super().__init__(
             params, geometry=geometry, sizes=sizes, atoms=atoms, averaging=averaging, gain=gain,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize, process_group=process_group,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, groups=groups,
+            process_group=process_group, refused=refused,
         )  # fmt: skip
 
     @_disable_dynamo  # backends are already fused, and a trace would soon be invalid
@@ -85,8 +89,9 @@ class AGD(ReadsArchitecture):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._swapped:
-            raise RuntimeError("step() inside averaged(): the model holds its averaged weights; leave the block first")
+        if self._swapped or self._awaits_train:
+            self._outside("step()")
+        self._reminder.steps += 1
         if self._peers is not None and not self._peers.settled:
             self._peers = None
             self._backends.clear()

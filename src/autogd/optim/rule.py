@@ -20,7 +20,7 @@ class Parts(Protocol):
     depth_shares: Any  # of each tensor, in layers
     reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
     speaks_for: Any  # of each part: parts of its tensor / depth share; estimates the tensor's dual norm from one part
-    noise: Any  # of each part: the share of the largest tensor's dual norm that rounding can produce
+    noise: Any  # of each part of a bias without a mate: the share of the largest dual norm that rounding can produce
     mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
     mate_noise: Any  # the share of that part's dual norm that rounding can produce
     totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
@@ -76,8 +76,11 @@ def total(values: Any) -> Any:
 def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Any:
     """Which parts' gradients stand out from rounding.
 
-    A part whose gradient is zero, or smaller than rounding can produce beside the largest tensor's, or a bias's beside
-    its own weight's, counts as zero: to normalise it would turn noise into a full-size step.
+    A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
+    cancel, and rounding leaves a rest of about eps times the size of the terms; to normalise the rest would turn noise
+    into a full-size step. The gradient of the same layer's weight is made of the same terms, without cancelling: it is
+    what a bias is measured by. Any other gradient is accurate beside its own size, however small it is beside others
+    (`benchmarks/noise_floor.py`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
     """
     # times the number of its siblings, a part speaks for its whole tensor
     sizes = duals * parts.speaks_for

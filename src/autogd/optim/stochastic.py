@@ -1,5 +1,6 @@
 r"""StochasticAGD: the rule for minibatches, with nothing to set."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,7 @@ class StochasticAGD(AGD):
         foreach: as for `AGD`.
         maximize: ascend instead.
         atoms: as for `AGD`.
+        groups: as for `AGD`.
         process_group: as for `AGD`.
 
     >>> from torch import nn
@@ -58,6 +60,7 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
+    _told_of_schedule = False
 
     def __init__(
         self,
@@ -71,11 +74,14 @@ class StochasticAGD(AGD):
         foreach: bool | None = None,
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
         process_group: Any = None,
+        **refused: Any,
     ) -> None:
         super().__init__(
             params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, process_group=process_group,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups,
+            process_group=process_group, **refused,
         )  # fmt: skip
         # the rate's scalars go with the groups, where torch keeps a number's type as it is; they are there from the
         # start, because torch.distributed.checkpoint loads what is there already
@@ -84,6 +90,7 @@ class StochasticAGD(AGD):
 
     def _take(self, backend: Backend) -> None:
         """Direction and measure, rule, rate, update, average."""
+        self._notice_schedule()
         plan = backend.plan
         grads = gradients(plan)
         if plan.sparse:
@@ -139,3 +146,19 @@ class StochasticAGD(AGD):
         eta, state, _ = self._rate(summary.G, others.sum(none) / L, L, summary.finite & (summary.G > 0))
         self.learning_rate, self.param_groups[0]["rate"] = eta, torch.stack(state)
         return summary
+
+    def _notice_schedule(self) -> None:
+        """Say once that a schedule multiplies a rate which falls by itself."""
+        if not self._told_of_schedule and any(map(_scheduled, self.param_groups)):
+            self._told_of_schedule = True
+            warnings.warn(
+                "a schedule multiplies η, which falls by itself: leave it out. Hugging Face's Trainer makes one if it "
+                "gets none: pass optimizers=(optimiser, autogd.integrations.rate.DerivedRate(optimiser))",
+                stacklevel=2,
+            )
+
+
+def _scheduled(group: dict[str, Any]) -> bool:
+    """Whether a scheduler has changed the group's multiplier; a tensor is not looked at, which may be on a device."""
+    first = group.get("initial_lr")
+    return isinstance(first, float) and isinstance(group["lr"], float) and group["lr"] != first

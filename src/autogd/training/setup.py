@@ -62,7 +62,7 @@ class Setup:
         model = _build(config, task)
         # a user's own network may hold weights that were trained: they stay, unless it is asked for
         if (config.start or ("torch" if is_pointer(config.model) else entry.start)) == "dimensional":
-            initialise_(model, seeds.generator(config.seed, "start"))
+            initialise_(model, generator=seeds.generator(config.seed, "start"))
         model.to(place.device, DTYPES[config.precision])
         layout = _layout(model, place)
         task = try_out(config, task, model, layout)

@@ -98,7 +98,7 @@ static int64_t end_of_parts(const tensor *t, const tensor *tensors, int64_t coun
 }
 
 /* Enough for many threads, and fewer where each would have many sums of its own. */
-#define SLICES 64
+#define SLICES 32
 #define FEWEST_SLICES 2
 #define ROOM 65536
 

@@ -7,6 +7,10 @@ used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` 
 from autogd.geometry.graph.computation import Roots, roots_of
 from autogd.geometry.graph.cuts import same_cut
 from autogd.geometry.graph.reading import Reading, read_graph
-from autogd.geometry.graph.run import call, read_model
+from autogd.geometry.graph.run import call, guessed_reading, read_model, read_without_numbers
+from autogd.geometry.graph.streams import Stream, streams_of
 
-__all__ = ["Reading", "Roots", "call", "read_graph", "read_model", "roots_of", "same_cut"]
+__all__ = [
+    "Reading", "Roots", "Stream", "call", "guessed_reading", "read_graph", "read_model",
+    "read_without_numbers", "roots_of", "same_cut", "streams_of",
+]  # fmt: skip

@@ -78,8 +78,7 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
     if use.kind == "gain":
         length = min(1.0, math.sqrt(fan_out / use.scales)) if use.scales else 1.0
         return replace(atom, kind="gain", scale=size * length, depth_share=VECTOR, start="as it is")
-    start = "zeros" if use.kind == "bias" else "as it is"
-    return replace(atom, kind=use.kind, scale=size, depth_share=VECTOR, start=start)  # type: ignore[arg-type]
+    return replace(atom, kind=use.kind, scale=size, depth_share=VECTOR, start="as it is")
 
 
 def _cut(

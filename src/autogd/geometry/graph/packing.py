@@ -53,7 +53,7 @@ def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
     return found
 
 
-def is_fresh(graph: Graph, value: Value, hops: int = 4) -> bool:
+def is_fresh(graph: Graph, value: Value, hops: int = 4, *, lookups: bool = True) -> bool:
     """Whether the value is a product, a parameter or a sum of those: what an affine map is made of."""
     node = value[0]
     if node is None or hops == 0:
@@ -63,11 +63,11 @@ def is_fresh(graph: Graph, value: Value, hops: int = 4) -> bool:
         return True
     sources = [source for source in graph.sources[node] if source[0] is not None]
     if operation in LOOKUPS:  # the bias of an expert
-        return graph.operation(graph.origin(sources[0])[0]) == "AccumulateGrad" if sources else False
+        return lookups and graph.operation(graph.origin(sources[0])[0]) == "AccumulateGrad" if sources else False
     if operation in ADDS:
-        return all(is_fresh(graph, source, hops - 1) for source in sources)
+        return all(is_fresh(graph, source, hops - 1, lookups=lookups) for source in sources)
     simple = operation in CHOICES or operation in _SIMPLE
-    return simple and is_fresh(graph, sources[0], hops - 1)
+    return simple and is_fresh(graph, sources[0], hops - 1, lookups=lookups)
 
 
 def is_gate(graph: Graph, value: Value, hops: int = 8) -> bool:

@@ -116,7 +116,7 @@ def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use |
         return [after]
     for later, position in graph.consumers((node, 0)):
         others = graph.sources[later]
-        if graph.operation(later) in ADDS and is_fresh(graph, others[1 - position]):
+        if graph.operation(later) in ADDS and is_fresh(graph, others[1 - position], lookups=False):
             return [vector("bias", graph, later, after, fresh=True)]
     return [used("embedding", node, trail, rows=own(axes[-1]), grid=own(axes[0]))]
 

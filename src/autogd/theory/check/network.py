@@ -18,7 +18,7 @@ __all__ = ["NETWORK"]
 @statement("Prescription 1", "initialise_: ‖W_k‖_* = √(d_k/d_(k−1))")
 def _prescription_1(seed: int) -> Sides:
     """`initialise_` puts ‖W_k‖_* at √(d_k/d_(k−1))."""
-    model = initialise_(fully_connected([1 + seed % 7, 2 + seed % 11, 3]), seeded(seed))
+    model = initialise_(fully_connected([1 + seed % 7, 2 + seed % 11, 3]), generator=seeded(seed))
     worst = max(
         abs(float(torch.linalg.matrix_norm(p.detach(), ord=2)) / math.sqrt(p.shape[0] / p.shape[1]) - 1)
         for p in model.parameters()
