@@ -12,13 +12,13 @@ from autogd.jax.labels import Label, Labelled, default_label, read_leaves
 from autogd.jax.parts import accumulation_dtype, scaled
 from autogd.jax.theorem import norms_of, parts_of, split
 from autogd.optim.bound import ExponentialMajorisation
-from autogd.optim.rule import decayed, theorem_2
+from autogd.optim.rule import affordable, decayed, theorem_2
 
 __all__ = ["AGDState", "agd", "labelled"]
 
 
 class AGDState(NamedTuple):
-    """What a step leaves behind to look at; the algorithm itself has no state."""
+    """Telemetry of the last step; the algorithm itself has no state."""
 
     learning_rate: jax.Array
     gradient_summary: jax.Array
@@ -28,19 +28,19 @@ class AGDState(NamedTuple):
 def agd(
     *, label: Label = default_label, gain: float = 1.0, weight_decay: float = 0.0
 ) -> optax.GradientTransformationExtraArgs:
-    r"""The optimiser of the paper: no learning rate, no schedule, no state but what it tells.
+    r"""The optimiser of the paper: no learning rate, no schedule, no state except telemetry.
 
     .. math::
         G = \frac1L \sum_k \sqrt{d_k/d_{k-1}} \, \|\nabla_k\|_F, \qquad
         \eta = \log\frac{1 + \sqrt{1 + 4G}}2, \qquad
         \Delta W_k = -\frac{\eta}{L} \sqrt{d_k/d_{k-1}} \, \frac{\nabla_k}{\|\nabla_k\|_F}
 
-    It takes the steps that `autogd.AGD` takes. A gradient that is not finite never reaches a weight: the update is
-    zero, and `skipped_steps` counts it.
+    It takes the same steps as `autogd.AGD`. A gradient that is not finite never reaches a weight: the update is zero,
+    and `skipped_steps` counts it.
 
     Args:
-        label: which array is which atom, by its path and shape.
-        gain: multiplies every step; 1 is the derived one.
+        label: from an array's path and shape to its atom.
+        gain: multiplies every step; 1 is the derived step.
         weight_decay: λ shrinks a weight by λ times its relative step; `update` needs `params` only for this.
 
     >>> params = {"Dense_0": {"kernel": jnp.ones((4, 2)) / 2, "bias": jnp.zeros(2)}}
@@ -75,9 +75,11 @@ def agd(
             # zero times a gradient that is not finite is not zero
             steps.append(jnp.where(summary.finite, step, jnp.zeros_like(step)))
         if weight_decay:
-            keeps = decayed(eta * gain * parts.depth_shares / parts.depth, weight_decay, jnp)
-            for i, (keep, weight) in enumerate(zip(keeps, jax.tree.leaves(params), strict=True)):
-                steps[i] = keep.astype(weight.dtype) * weight + steps[i] - weight
+            moves = eta * gain * parts.depth_shares / parts.depth
+            keeps, shares = decayed(moves, weight_decay, jnp), affordable(moves, weight_decay, jnp)
+            for i, weight in enumerate(jax.tree.leaves(params)):
+                keep, share = keeps[i].astype(weight.dtype), shares[i].astype(weight.dtype)
+                steps[i] = keep * weight + share * steps[i] - weight
         told = AGDState(eta, summary.G, state.skipped_steps + ~summary.finite)
         return jax.tree.unflatten(jax.tree.structure(updates), steps), told
 

@@ -17,7 +17,7 @@ from autogd.engine.shards import aligned
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
-from autogd.optim.rule import Summary, decayed, theorem_2
+from autogd.optim.rule import Summary, affordable, decayed, theorem_2
 
 __all__ = ["AGD", "gradients"]
 
@@ -135,7 +135,9 @@ class AGD(ReadsArchitecture):
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
-            keeps = decayed(eta * abs(multipliers) * plan.depth_shares / summary.depth, decay)
+            moves = eta * abs(multipliers) * plan.depth_shares / summary.depth
+            keeps = decayed(moves, decay)
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         if isinstance(multipliers, Tensor) and multipliers.dim():
             coefficients = coefficients * multipliers[plan.owner]
         elif isinstance(multipliers, Tensor) or multipliers != 1:

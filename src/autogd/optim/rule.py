@@ -8,7 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Others", "Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2", "total"]
+__all__ = [
+    "Others", "Parts", "Summary", "above_noise_floor", "affordable", "decayed", "held", "summarise", "theorem_2",
+    "total",
+]  # fmt: skip
 
 ROW = 1 << 10  # numbers that are added up on one thread
 
@@ -116,6 +119,15 @@ def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
     tensor([0.9000, 0.0000])
     """
     return xp.clip(1 - moves * decay, min=0)
+
+
+def affordable(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """The share of a step that λη/L ≤ 1 leaves: with a longer one a weight would end above 1/λ times its target size.
+
+    >>> affordable(torch.tensor([0.1, 20.0]), 1.0)
+    tensor([1.0000, 0.0500])
+    """
+    return 1 / xp.clip(moves * decay, min=1)
 
 
 def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:

@@ -10,10 +10,11 @@ from torch import Tensor
 from autogd.engine.backend import Average, Backend, Step
 from autogd.engine.ranks import Peers, others_of
 from autogd.geometry.atom import Rule
+from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD, gradients
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import Summary, decayed, held, summarise, total
+from autogd.optim.rule import Summary, affordable, decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -60,6 +61,7 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
+    shares = staticmethod(share_biases)
     _told_of_schedule = False
 
     def __init__(
@@ -120,6 +122,8 @@ class StochasticAGD(AGD):
             keeps = keeps * decayed(moves, decay)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(moving, plan.reach, 0) * (steps / -L)
+        if decay is not None:
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
         mask = None if plan.on_cpu else active
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
@@ -133,7 +137,8 @@ class StochasticAGD(AGD):
         state, intake = counted(before, G, active)
         size, peers = momentum_size(momenta, before.steps), self._peers
         chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
-        eta = learning_rate(state.steps.clamp(min=1), size, L, chain, self.majorisation.learning_rate)
+        bound = self.majorisation.learning_rate
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
         return torch.where(active, eta, 0), state, intake
 
     def _sit_out(self, peers: Peers) -> Summary:

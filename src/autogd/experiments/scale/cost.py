@@ -19,7 +19,6 @@ from autogd.geometry.catalogue import read_roles
 
 __all__ = ["METHODS", "Cost", "Load", "costs", "polar_flops", "tensors_of"]
 
-STEPS = 4  # of the polar factor
 WIRE, WIDE = 2, 4  # bytes of a number that travels, and of one that is worked on
 NODE = 8  # ranks that HSDP shards over
 LOW_RANK = 4  # a Dion-like step keeps a rank of the smaller side over this
@@ -69,15 +68,21 @@ def tensors_of(model: nn.Module) -> list[tuple[tuple[int, ...], Atom]]:
 
 @lru_cache(maxsize=4096)
 def polar_flops(atom: Atom) -> int:
-    """FLOPs of the polar factors of an atom: each step takes a gram, its square, and two products with the matrix.
+    """FLOPs of the polar factors of an atom: four steps, as `orthogonalise` takes them in half precision.
+
+    Each step takes a gram, its square, and a product with the matrix. If the matrix is at least twice as long as high,
+    the last step is taken on the gram alone.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
-    >>> polar_flops(matrix(torch.empty(2, 3, device="meta")))
-    256
+    >>> [polar_flops(matrix(torch.empty(2, length, device="meta"))) for length in (3, 4)]
+    [256, 304]
     """
-    side = min(atom.fan_out, atom.fan_in)
-    return STEPS * (4 * flops(atom) + 2 * atom.parts * side**3) if side > 1 else 0
+    side, length = sorted((atom.fan_out, atom.fan_in))
+    if side < 2:
+        return 0
+    with_matrix, with_gram = (12, 14) if length >= 2 * side else (16, 8)
+    return with_matrix * flops(atom) + with_gram * atom.parts * side**3
 
 
 def costs(tensors: Tensors, ranks: int, mesh: str = "fsdp") -> list[Cost]:
