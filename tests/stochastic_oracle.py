@@ -40,7 +40,7 @@ class Oracle:
     def __init__(self, weights, gain=1.0, weight_decay=0.0):
         self.weights = [np.array(w) for w in weights]
         self.averages = [np.array(w) for w in weights]
-        self.momenta = [np.zeros(w.shape, np.float32) for w in weights]
+        self.momenta = [np.zeros(w.shape, np.float64) for w in weights]
         self.steps, self.typical, self.gain, self.decay = 0, 0.0, gain, weight_decay
 
     def step(self, grads):
@@ -64,9 +64,9 @@ class Oracle:
         matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]
         for i, (w, g) in enumerate(zip(self.weights, grads, strict=True)):
             fresh = g * (ratio * before / G / self.typical)
-            momentum = KEEP * self.momenta[i].astype(np.float64) + (1 - KEEP) * fresh
+            momentum = KEEP * self.momenta[i] + (1 - KEEP) * fresh
             ahead = KEEP * momentum + (1 - KEEP) * fresh
-            self.momenta[i] = momentum.astype(np.float32)
+            self.momenta[i] = momentum
             move = self.gain * eta * shares[i] / depth
             keep = 1.0
             if i in matrices[:-1]:  # hidden: held at Prescription 1's size, by no more than a step

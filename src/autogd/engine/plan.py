@@ -40,6 +40,7 @@ class Plan:
     mate_noise: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
     totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
+    others: Any = None  # the ranks that hold other parts of the model, as `autogd.optim.rule` knows them
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:

@@ -80,6 +80,7 @@ class Role:
     atom: Atom
     tied: tuple[str, ...] = ()
     source: Source = "catalogue"
+    readout: bool = False
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
@@ -249,7 +250,7 @@ def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
     """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
     matrices = {role.parameter for role in roles if role.atom.kind in LAYERS and not role.atom.free}
     last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
-    return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
+    return [replace(r, atom=replace(r.atom, free=True), readout=True) if r.parameter is last else r for r in roles]
 
 
 def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:
