@@ -1,7 +1,7 @@
 """What torch's contract asks of an optimiser: groups, state, copies, errors. The mathematics is elsewhere."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -31,7 +31,6 @@ from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import put, swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import Role
 from autogd.geometry.direction import Geometry, check_geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.sizes import measured_sizes
@@ -75,8 +74,6 @@ class ReadsArchitecture(Optimizer):
     """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
 
     momentum = 0.0  # the share of the momentum that a step keeps
-    # gives roles the shares of the depth that the rule wants
-    shares: Callable[[Sequence[Role]], list[Role]] = staticmethod(list)  # type: ignore[assignment]
     _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
 
     def __init__(
@@ -96,7 +93,7 @@ class ReadsArchitecture(Optimizer):
         self._sizes = sizes
         self._overrides = dict(atoms or {})
         self._averaging = averaging
-        self._architecture = Architecture(self.shares)
+        self._architecture = Architecture(biases_by_layer=self.momentum > 0)
         self._process_group = process_group
         self._peers: Peers | None = None  # found in the first step
         self._backends: dict[object, Backend] = {}

@@ -10,7 +10,6 @@ from torch import Tensor
 from autogd.engine.backend import Average, Backend, Step
 from autogd.engine.ranks import Peers, others_of
 from autogd.geometry.atom import Rule
-from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD, gradients
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
@@ -61,7 +60,6 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
-    shares = staticmethod(share_biases)
     _told_of_schedule = False
 
     def __init__(
