@@ -32,7 +32,7 @@ def test_verdicts_and_tables_are_those_of_the_records(name):
 
 
 def test_a_digit_that_differs_from_the_records_is_noticed():
-    line = next(line for line in README.splitlines() if line.startswith("- Beside the best Adam"))
+    line = next(line for line in README.splitlines() if line.startswith("- Against Adam"))
     wrong = README.replace(line, re.sub(r"\d+", "99", line, count=1))
     assert filled(wrong, SCRIPT["readme"]()) != wrong
 
@@ -92,7 +92,7 @@ def test_the_state_of_each_optimiser_is_as_large_as_the_table_says(name):
         optimiser.step()
     tensors = [each for state in optimiser.state.values() for each in state.values() if isinstance(each, torch.Tensor)]
     held = sum(each.numel() * each.element_size() for each in tensors)
-    said = re.search(r"(\d) bytes a weight", row.split("|")[3])
+    said = re.search(r"(\d) bytes per weight", row.split("|")[3])
     weights = sum(parameter.numel() for parameter in model.parameters())
     assert held / weights == pytest.approx(float(said[1]) if said else 0.0, abs=0.1)
 
@@ -109,7 +109,7 @@ def test_the_number_of_architectures_is_that_of_the_zoo():
 
 def test_the_number_of_workloads_and_cells_is_that_of_the_benchmarks():
     assert f"{len(SCRIPT['WORKLOADS'])} workloads, the same number of steps" in README
-    assert f"- Of {len(SCRIPT['CELLS'])} cells in which an optimiser may get lost" in README
+    assert f"- On {len(SCRIPT['CELLS'])} difficult cells" in README
 
 
 def test_the_doctor_of_the_start_page_finds_nothing(capsys):

@@ -17,4 +17,4 @@ __all__ = [
     "register_atom",
     "theory",
 ]
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -54,27 +54,27 @@ def test_a_step_moves_every_layer_by_its_share_of_the_law():
 def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
     for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
         for t in (1, 9, 10_000):
-            rate = learning_rate(torch.tensor(float(t)), torch.tensor(1.0), depth, chain, BOUND)
+            rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain, BOUND)
             assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
 
 
 def test_a_chain_never_carries_the_output_further_than_a_random_target():
     # deep relative trust: a chain of D layers that each move by η/L changes the output by e^(Dη/L) − 1 at most
     for depth in (6, 8, 16, 64):
-        rate = float(learning_rate(torch.tensor(1.0), torch.tensor(1.0), depth, depth, BOUND))
+        rate = float(learning_rate(*torch.ones(3), depth, depth, BOUND))
         output, target = torch.randn(2, 100_000, generator=torch.Generator().manual_seed(depth))
         assert math.expm1(rate) <= float((output - target).norm() / output.norm()) * 1.01
 
 
 def test_where_the_momentum_vanishes_so_does_the_step_but_never_for_good():
     sizes = torch.tensor([0.0, 0.05, 0.1, 0.23])
-    rates = [float(learning_rate(torch.tensor(1e6), size, 4, 4, BOUND)) for size in sizes]
+    rates = [float(learning_rate(torch.tensor(1e6), size, torch.tensor(1.0), 4, 4, BOUND)) for size in sizes]
     assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, 0.1, 0.2, STEP)], rel=1e-3)
 
 
 def test_noise_alone_leaves_a_momentum_that_does_not_shorten_the_step():
     generator = torch.Generator().manual_seed(0)
-    momentum, state, sizes = torch.zeros(50, 50), RateState(torch.tensor(0.0), torch.tensor(0.0)), []
+    momentum, state, sizes = torch.zeros(50, 50), RateState(*torch.zeros(4)), []
     for _ in range(200):
         noise = torch.randn(50, 50, generator=generator)
         sizes.append(float(momentum_size(momentum.norm(), state.steps)))
@@ -101,19 +101,19 @@ def test_a_loss_times_any_number_gives_the_same_steps():
 
 
 def test_a_batch_counts_for_at_most_as_many_as_the_momentum_remembers():
-    state = RateState(torch.tensor(1000.0), torch.tensor(1.0))
+    state = RateState(torch.tensor(1000.0), *torch.ones(3))
     after, factor = counted(state, torch.tensor(1e9), torch.tensor(True))
     assert 1e9 * float(factor) * float(after.typical) == pytest.approx(MOST, rel=1e-3)
     assert float(after.typical) < 4
     # and a first batch that is far too large is soon forgotten
-    state = RateState(torch.tensor(0.0), torch.tensor(0.0))
+    state = RateState(*torch.zeros(4))
     for size in (1000.0, *[1.0] * 60):
         state, factor = counted(state, torch.tensor(size), torch.tensor(True))
     assert float(factor) == pytest.approx(1.0, rel=0.3)
 
 
 def test_typical_sizes_at_the_ends_of_float32_stay_finite():
-    state = RateState(torch.tensor(0.0), torch.tensor(0.0))
+    state = RateState(*torch.zeros(4))
     for size in (1e-45, 3e38, 1e-45, 1.0, 3e38):
         state, factor = counted(state, torch.tensor(size), torch.tensor(True))
         assert bool(torch.isfinite(factor))
@@ -273,7 +273,7 @@ UNKIND = {  # what the loss of a batch is multiplied by
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_after_any_history_ordinary_batches_train_within_200_steps(seed):
     generator = torch.Generator().manual_seed(seed)
     model = initialise_(nn.Linear(8, 6, bias=False), generator)
@@ -358,3 +358,44 @@ def test_a_state_of_the_rule_before_is_refused():
     del state["param_groups"][0]["made_by"]
     with pytest.raises(ValueError, match="made by an older version, and this is StochasticAGD 2; start without it"):
         optimiser.load_state_dict(state)
+
+
+def after(sizes):
+    state = RateState(*torch.zeros(4))
+    for size in sizes:
+        state, _ = counted(state, torch.tensor(float(size)), torch.tensor(True))
+    return state
+
+
+def test_where_few_batches_have_the_gradient_steps_are_shorter_and_never_for_good():
+    generator = torch.Generator().manual_seed(0)
+    mild, wild = (torch.randn(500, generator=generator).mul(spread).exp().tolist() for spread in (0.1, 3))
+    assert float(after(mild).alike) > 0.97
+    assert float(after(wild).alike) < 0.5
+    assert float(after(wild + mild).alike) > 0.97
+    rates = [
+        float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), a, 4, 4, BOUND)) for a in torch.tensor([0, 0.5, 1])
+    ]
+    assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, STEP / 4, STEP)], rel=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e30])
+def test_another_level_of_gradients_is_no_unevenness(factor):
+    assert float(after([1.0] * 100 + [factor] * 20).alike) > 0.97
+    assert float(after([factor] + [1.0] * 20).alike) > 0.97
+
+
+def test_a_bias_is_one_more_input_of_its_layer():
+    model = nn.Sequential(nn.Linear(1, 8), nn.Linear(8, 27), nn.LayerNorm(27), nn.Conv1d(27, 4, 1), nn.GRU(8, 8))
+    optimiser = StochasticAGD(model)
+    shares = {name: optimiser._atoms[p].depth_share for name, p in model.named_parameters() if "bias" in name}
+    assert shares == pytest.approx({
+        "0.bias": 1, "1.bias": 1 / 8, "2.bias": 1 / 32, "3.bias": 1 / 27, "4.bias_ih_l0": 1 / 8, "4.bias_hh_l0": 1 / 8
+    })  # fmt: skip
+
+
+def test_a_readout_of_one_output_is_the_readout_and_what_is_before_it_is_held():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    atoms = StochasticAGD(model)._atoms
+    assert atoms[model[2].weight].held_at == pytest.approx(math.sqrt(8))
+    assert atoms[model[4].weight].held_at == math.inf

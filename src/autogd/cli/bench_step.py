@@ -99,7 +99,7 @@ def _cost(options: Options, names: Sequence[str], device: torch.device) -> int:
         task = progress.add_task("steps", total=len(options.sets) * options.rounds)
         rows = list(costs(options.sets, names, options.rounds, device, lambda: progress.advance(task)))
     table = _table(options, device, "a step", "set", "weights", "tensors", "optimiser", "ms", "of fused Adam")
-    for head in ("of the traffic limit", "state, bytes a weight", "peak, bytes a weight"):
+    for head in ("of the traffic limit", "state, bytes per weight", "peak, bytes per weight"):
         table.add_column(head, justify="right")
     for row in rows:
         cells = [f"{1e3 * row.seconds:.2f}", f"{row.of_adam:.2f}", f"{row.of_limit:.2f}"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 __all__ = ["WORDS", "Options", "markdown", "run"]
 
 WORDS = {
-    "atom": "How a parameter enters the theory: matrix, kernel, embedding, bias or gain. It says how the tensor is cut "
+    "atom": "A parameter's role in the theory: matrix, kernel, embedding, bias or gain. It says how the tensor is cut "
     "into linear maps, how a change of it is measured, and which size it should have.",
     "depth L": "The number of layers that share a step. A matrix or kernel counts 1, a bias or gain less.",
     "share": "A parameter's part of the depth, and so of every step. All shares add up to one.",

@@ -3,7 +3,7 @@
 import json
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -36,7 +36,8 @@ class Architecture:
     1
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Callable[[Sequence[Role]], list[Role]] = list) -> None:
+        self._shares = shares  # gives roles the shares of the depth that the rule wants
         self.atoms: dict[Tensor, Atom] = {}
         self.names: dict[Tensor, str] = {}
         self.weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
@@ -51,7 +52,7 @@ class Architecture:
 
     def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in a Module's parameters as the catalogue knows them, and watch it."""
-        roles = read_roles(model, overrides)
+        roles = self._shares(read_roles(model, overrides))
         self.chain = max(self.chain, chain_of(model, roles))
         self._modules.append((weakref.ref(model), dict(overrides)))
         self._watches.append(Watch(model, self._read))
@@ -60,7 +61,7 @@ class Architecture:
 
     def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in lone tensors; there is no Module to read."""
-        roles = roles_from_shape(named, overrides)
+        roles = self._shares(roles_from_shape(named, overrides))
         self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
         self._take(roles)
         return roles
@@ -103,7 +104,7 @@ class Architecture:
         if is_opaque(reading, parameters.values()) and call is not None:
             reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
-        roles = merged(read_roles(model, overrides, readout=False), reading)
+        roles = self._shares(merged(read_roles(model, overrides, readout=False), reading))
         roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
         reading = reading.renamed(trained)
         self._seen |= set(reading.uses)

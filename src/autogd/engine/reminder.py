@@ -52,7 +52,7 @@ class _Hook:
         warnings.warn(
             "the model is evaluated with the weights in training; the averaged ones are better: evaluate and save "
             "inside `with optimiser.averaged():`, or between optimiser.eval() and optimiser.train()",
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def __deepcopy__(self, memo: Any) -> "_Hook":

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
+from autogd.geometry.atom import LAYERS, VECTOR, bias_share
 from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
 from autogd.geometry.others import OTHERS
 from autogd.geometry.parametrised import parametrised
 
-__all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "weight_of"]
+__all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 
 _NORMS = (
     nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
@@ -162,6 +163,25 @@ def _nearest_before(roles: Sequence[Role], place: int) -> Role | None:
     return next((r for r in before if r.parameter.dim() > 1 and r.parameter.shape[:1] == shape), None)
 
 
+def share_biases(roles: Sequence[Role]) -> list[Role]:
+    """The roles as minibatches want them: a bias is one more column of its weight, for an input that is always 1.
+
+    >>> [role.atom.depth_share for role in share_biases(read_roles(nn.Linear(4, 3)))]
+    [1.0, 0.25]
+    """
+    owners = {bias: role for bias, role in weight_of(roles).items() if role.atom.kind in LAYERS}
+    return [
+        replace(role, atom=replace(role.atom, depth_share=_share(role, owners[role.parameter])))
+        if role.parameter in owners and role.atom.depth_share == VECTOR
+        else role
+        for role in roles
+    ]
+
+
+def _share(bias_role: Role, owner: Role) -> float:
+    return bias_share(owner.parameter.numel(), bias_role.parameter.numel())
+
+
 def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
     """The roles of parameters of which nothing but the shape is known; warns once that this is a guess.
 
@@ -227,7 +247,7 @@ def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
 
 def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
     """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
-    matrices = {role.parameter for role in roles if role.atom.held_at < float("inf")}
+    matrices = {role.parameter for role in roles if role.atom.kind in LAYERS and not role.atom.free}
     last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
     return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
 

@@ -1,4 +1,4 @@
-"""Automatic gradient descent for JAX: `optax` transformations that take the steps of the PyTorch optimisers."""
+"""Automatic gradient descent for JAX: `optax` transformations with the same steps as the PyTorch optimisers."""
 
 try:
     import jax as _jax  # noqa: F401

@@ -18,7 +18,7 @@ __all__ = ["AGDState", "agd", "labelled"]
 
 
 class AGDState(NamedTuple):
-    """What a step leaves behind to look at; the algorithm itself has no state."""
+    """Telemetry of the last step; the algorithm itself has no state."""
 
     learning_rate: jax.Array
     gradient_summary: jax.Array
@@ -28,19 +28,19 @@ class AGDState(NamedTuple):
 def agd(
     *, label: Label = default_label, gain: float = 1.0, weight_decay: float = 0.0
 ) -> optax.GradientTransformationExtraArgs:
-    r"""The optimiser of the paper: no learning rate, no schedule, no state but what it tells.
+    r"""The optimiser of the paper: no learning rate, no schedule, no state except telemetry.
 
     .. math::
         G = \frac1L \sum_k \sqrt{d_k/d_{k-1}} \, \|\nabla_k\|_F, \qquad
         \eta = \log\frac{1 + \sqrt{1 + 4G}}2, \qquad
         \Delta W_k = -\frac{\eta}{L} \sqrt{d_k/d_{k-1}} \, \frac{\nabla_k}{\|\nabla_k\|_F}
 
-    It takes the steps that `autogd.AGD` takes. A gradient that is not finite never reaches a weight: the update is
-    zero, and `skipped_steps` counts it.
+    It takes the same steps as `autogd.AGD`. A gradient that is not finite never reaches a weight: the update is zero,
+    and `skipped_steps` counts it.
 
     Args:
-        label: which array is which atom, by its path and shape.
-        gain: multiplies every step; 1 is the derived one.
+        label: from an array's path and shape to its atom.
+        gain: multiplies every step; 1 is the derived step.
         weight_decay: λ shrinks a weight by λ times its relative step; `update` needs `params` only for this.
 
     >>> params = {"Dense_0": {"kernel": jnp.ones((4, 2)) / 2, "bias": jnp.zeros(2)}}

@@ -1,7 +1,7 @@
-"""The catalogue of atoms for JAX's layouts: the derivations, shares of the depth and sizes are `autogd.atoms`'.
+"""The catalogue of atoms for JAX's layouts; derivations, depth shares and sizes are those of `autogd.atoms`.
 
-Flax and Haiku store what a layer takes in before what it puts out: a matrix is (in, out), a convolution's kernel
-(taps…, in, out). Libraries with torch's layout (Equinox) have the outputs first: say `outputs="first"`.
+Flax and Haiku store inputs before outputs: a matrix is (in, out), a convolution's kernel (taps…, in, out). Libraries
+with torch's layout (Equinox) have the outputs first: pass `outputs="first"`.
 """
 
 import math
@@ -17,7 +17,7 @@ from autogd.geometry.atoms import Atom, beside
 __all__ = ["Atom", "Outputs", "beside", "bias", "embedding", "gain", "kernel", "matrix", "scalars", "token"]
 
 Outputs = Literal["first", "last"]
-"""Where in an array's shape the outputs of its linear maps stand."""
+"""The position of the output dimensions in an array's shape."""
 
 
 def matrix(array: Any, *, inputs: int = 1, stack: int = 1, outputs: Outputs = "last") -> Atom:
@@ -25,9 +25,9 @@ def matrix(array: Any, *, inputs: int = 1, stack: int = 1, outputs: Outputs = "l
 
     Args:
         array: anything with a shape.
-        inputs: how many dimensions index the inputs; the rest index the outputs. Flax's attention has (in, heads, d)
-            for query, key and value, and (heads, d, out), where `inputs=2`, for the output.
-        stack: how many matrices the outputs are cut into: query, key and value as one array are 3.
+        inputs: number of dimensions that index the inputs; the rest index the outputs. In Flax's attention, query, key
+            and value are (in, heads, d), and the output is (heads, d, out), with `inputs=2`.
+        stack: number of matrices packed in the outputs: 3 for query, key and value in one array.
         outputs: whether the dimensions of the outputs come first or last.
 
     >>> import jax.numpy as jnp
@@ -47,7 +47,7 @@ def matrix(array: Any, *, inputs: int = 1, stack: int = 1, outputs: Outputs = "l
 def kernel(array: Any, *, groups: int = 1, outputs: Outputs = "last") -> Atom:
     """A convolution: one matrix per tap of the kernel, and per group.
 
-    The shape does not tell groups: (3, 3, 1, 8) may be 8 filters on one channel, or one on each of 8 (`groups=8`).
+    The shape does not show groups: (3, 3, 1, 8) may be 8 filters on one channel, or one on each of 8 (`groups=8`).
 
     >>> import jax.numpy as jnp
     >>> atom = kernel(jnp.zeros((3, 3, 4, 16)))
@@ -111,7 +111,7 @@ def gain(array: Any, *, start: Start = "ones") -> Atom:
 
 
 def scalars(array: Any) -> Atom:
-    """Numbers of which no more is known than that there are d of them.
+    """Numbers without a known role.
 
     >>> import jax.numpy as jnp
     >>> scalars(jnp.asarray(2.6)).scale
@@ -121,5 +121,5 @@ def scalars(array: Any) -> Atom:
 
 
 def _like(array: Any) -> torch.Tensor:
-    """A tensor of the array's shape and without numbers, for the rules that look at no more than that."""
+    """An empty tensor of the array's shape, for rules that need only the shape."""
     return torch.empty(tuple(array.shape), device="meta")

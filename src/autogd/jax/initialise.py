@@ -1,4 +1,4 @@
-"""Put every atom at its target size."""
+"""Set every atom to its target size."""
 
 import math
 import zlib
@@ -18,9 +18,9 @@ def initialise(params: Any, key: jax.Array, label: Label = default_label) -> Any
     """The same pytree with every array at the size of Prescription 1; skip it when fine-tuning.
 
     Args:
-        params: as the model made them.
-        key: where randomness comes from; an array's numbers follow from it and from its path alone.
-        label: which array is which atom, by its path and shape.
+        params: of the model.
+        key: the random key; an array's numbers depend only on it and on the array's path.
+        label: from an array's path and shape to its atom.
 
     >>> params = initialise({"Dense_0": {"kernel": jnp.zeros((8, 2))}}, jax.random.key(0))
     >>> w = params["Dense_0"]["kernel"]

@@ -1,4 +1,4 @@
-"""Which array of a pytree is which atom, told by a labelling function of its path."""
+"""The atom of each array of a pytree, from a labelling function of its path."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from autogd.jax import atoms
 __all__ = ["Label", "Labelled", "default_label", "read_atoms", "read_leaves"]
 
 Label = Callable[[str, Any], Atom]
-"""The path of an array in its pytree ("Dense_0/kernel") and the array give an atom."""
+"""From the path of an array in its pytree ("Dense_0/kernel") and the array to its atom."""
 
-# the names that Flax and Haiku give to what a layer holds
+# the names of Flax's and Haiku's arrays
 _WEIGHTS, _BIASES, _GAINS, _TABLES = ("kernel", "w"), ("bias", "b", "offset"), ("scale",), ("embedding", "embeddings")
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """An array, its path and its atom; for a bias, the place in the list of the weight that it belongs to."""
+    """An array, its path and its atom; for a bias, also the index of its weight."""
 
     path: str
     array: jax.Array
@@ -31,11 +31,11 @@ class Labelled:
 
 
 def default_label(path: str, array: Any) -> Atom:
-    """The atom by the names and shapes of Flax and Haiku; what they do not tell is an error that names the array.
+    """The atom by the names and shapes of Flax and Haiku; raises an error that names the array if they are not enough.
 
     A `kernel` or `w` of two dimensions is a matrix, of more a convolution's kernel (in Flax's attention a matrix), a
     `bias`, `b` or `offset` a bias, a `scale` a gain, an `embedding` or `embeddings` a table. Groups of a convolution
-    and packed matrices do not show: name those in a function of your own, and leave the rest to this one.
+    and packed matrices do not show: label those in your own function, and call this one for the rest.
 
     >>> default_label("Dense_0/kernel", jnp.zeros((16, 4))).scale
     0.5
@@ -78,7 +78,7 @@ def read_atoms(params: Any, label: Label = default_label) -> dict[str, Atom]:
 
 
 def read_leaves(tree: Any, label: Label) -> list[Labelled]:
-    """The arrays of a pytree, in its order, each with its atom and a bias with its weight; errors name the array."""
+    """The arrays of a pytree, in order, each with its atom, and a bias with its weight; errors name the array."""
     found = []
     for keys, array in jax.tree_util.tree_leaves_with_path(tree):
         path = _path(keys)
@@ -112,5 +112,5 @@ def _weight_of(bias: Labelled, leaves: Sequence[Labelled]) -> int | None:
 
 def _path(keys: Sequence[Any]) -> str:
     words = [word for key in keys for word in jax.tree_util.keystr((key,), simple=True).split("/")]
-    # flax.nnx holds every array in a variable, whose attribute is no name of a layer's
+    # flax.nnx wraps every array in a variable, whose attribute is not a layer's name
     return "/".join(words[:-1] if len(words) > 1 and words[-1] == "value" else words)

@@ -1,4 +1,4 @@
-"""An atom's parts in JAX: the norms of them, and the way between an array and a batch of matrices."""
+"""An atom's parts in JAX: their norms, and conversion between an array and a batch of matrices."""
 
 import math
 
@@ -12,7 +12,7 @@ __all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "scaled", "sma
 
 
 def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
-    """The type in which norms are summed: float32, or float64 where any array has that.
+    """The type in which norms are summed: float64 if any array has it, otherwise float32.
 
     >>> accumulation_dtype(jnp.zeros(2, jnp.bfloat16))
     dtype('float32')
@@ -22,7 +22,7 @@ def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
 
 
 def smallest(dtype: jnp.dtype) -> float:
-    """The smallest normal number of a type: what keeps a quotient from being 0/0.
+    """The smallest normal number of a type, to avoid 0/0.
 
     >>> smallest(jnp.dtype(jnp.float32)) > 0
     True
@@ -61,12 +61,12 @@ def matrices(array: jax.Array, atom: Atom) -> jax.Array:
     >>> matrices(kernels, kernel(kernels)).shape
     (9, 8, 4)
     """
-    turned = array.reshape(atom.shape).transpose(_order(atom))
-    return turned.reshape(atom.parts, atom.fan_out, atom.fan_in)
+    permuted = array.reshape(atom.shape).transpose(_order(atom))
+    return permuted.reshape(atom.parts, atom.fan_out, atom.fan_in)
 
 
 def join(batch: jax.Array, atom: Atom, shape: tuple[int, ...]) -> jax.Array:
-    """The batch that `matrices` gives, back in the array's own shape.
+    """The inverse of `matrices`: a batch in the array's own shape.
 
     >>> from autogd.jax.atoms import kernel
     >>> kernels = jnp.arange(24.0).reshape(2, 3, 4)

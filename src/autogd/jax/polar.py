@@ -17,11 +17,11 @@ def orthogonalise(batch: jax.Array) -> jax.Array:
     True
     """
     tall = batch.shape[-2] > batch.shape[-1]
-    x = batch.mT if tall else batch  # the smaller side is squared
-    # divide by the largest number first: squares of very small ones would vanish
+    x = batch.mT if tall else batch  # the Gram matrix of the smaller side
+    # divide by the largest number first: squares of very small numbers would vanish
     x = x / jnp.maximum(jnp.abs(x).max((-2, -1), keepdims=True, initial=0), smallest(x.dtype))
     x = x / jnp.maximum(_norms(x), smallest(x.dtype))
-    # an accelerator's default would multiply in fewer digits than the polynomials need
+    # an accelerator's default precision is too low for the polynomials
     with jax.default_matmul_precision("highest"):
         gram = x @ x.mT
         # the 8-norm of the singular values; a zero matrix stays zero

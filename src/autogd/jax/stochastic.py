@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from autogd.engine.groups import check_number
-from autogd.geometry.atom import Atom
+from autogd.geometry.atom import LAYERS, VECTOR, Atom, bias_share
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
 from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
@@ -62,14 +62,14 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         half = jax.tree.map(lambda p: jnp.zeros(p.shape, _half(p)), params)
         ahead = jax.tree.map(lambda p: jnp.zeros(p.shape, accumulation_dtype(p)), params)
         zero = jnp.zeros((), dtype)
-        return StochasticAGDState(half, ahead, RateState(zero, zero), zero, jnp.zeros((), jnp.int32))
+        return StochasticAGDState(half, ahead, RateState(zero, zero, zero, zero), zero, jnp.zeros((), jnp.int32))
 
     def update(
         updates: optax.Updates, state: StochasticAGDState, params: optax.Params | None = None, **_: Any
     ) -> tuple[optax.Updates, StochasticAGDState]:
         if params is None:
             raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
-        leaves = _free_readout(labelled(updates, label))
+        leaves = _share_biases(_free_readout(labelled(updates, label)))
         parts = parts_of(leaves)
         G, _, moving, finite = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
         active = finite & (G > 0)
@@ -82,7 +82,8 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         normed = any(leaf.atom.kind == "gain" for leaf in leaves)
         chain = 0.0 if normed else sum(leaf.atom.depth_share for leaf in leaves)
         bound = partial(ExponentialMajorisation().learning_rate, xp=jnp)
-        eta = jnp.where(active, learning_rate(jnp.maximum(rate.steps, 1), size, parts.depth, chain, bound, jnp), 0)
+        eta = learning_rate(jnp.maximum(rate.steps, 1), size, rate.alike, parts.depth, chain, bound, jnp)
+        eta = jnp.where(active, eta, 0)
         moves = eta * gain * parts.depth_shares / parts.depth
         share = jnp.where(eta * gain == 0, 0, averaging_share(rate.steps))
         coefficients = jnp.where(moving, parts.reach, 0) * (eta * gain / parts.depth)
@@ -137,11 +138,21 @@ def _direction(ahead: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:
 
 
 def _free_readout(leaves: list[Labelled]) -> list[Labelled]:
-    hidden = [leaf for leaf in leaves if leaf.atom.held_at < float("inf")]
+    hidden = [leaf for leaf in leaves if leaf.atom.kind in LAYERS and not leaf.atom.free]
     if not hidden or any(leaf.atom.free and leaf.atom.fan_out > 1 for leaf in leaves):
         return leaves
     last = max(hidden, key=lambda leaf: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", leaf.path)])
     return [replace(leaf, atom=replace(leaf.atom, free=True)) if leaf is last else leaf for leaf in leaves]
+
+
+def _share_biases(leaves: list[Labelled]) -> list[Labelled]:
+    """Each bias with the share of the depth that its layer gives it."""
+    shares = {
+        leaf.path: bias_share(leaves[leaf.mate].array.size, leaf.array.size)
+        for leaf in leaves
+        if leaf.mate is not None and leaves[leaf.mate].atom.kind in LAYERS and leaf.atom.depth_share == VECTOR
+    }
+    return [replace(x, atom=replace(x.atom, depth_share=shares.get(x.path, x.atom.depth_share))) for x in leaves]
 
 
 def _half(array: jax.Array) -> jnp.dtype:

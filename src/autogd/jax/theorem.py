@@ -1,4 +1,4 @@
-"""The arrays of a step as `autogd.optim.rule` wants them: one number a part, in vectors."""
+"""The arrays of a step as vectors with one number per part, for `autogd.optim.rule`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["ArrayParts", "norms_of", "parts_of", "split"]
 
 @dataclass(eq=False)
 class ArrayParts:
-    """What `autogd.optim.rule.Parts` asks for."""
+    """The fields of `autogd.optim.rule.Parts`."""
 
     depth: float
     depth_shares: jax.Array
@@ -41,7 +41,7 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
             continue
         noise = rounding(_torch_dtype(leaf.array), beside_own_weight=True)
         for part in range(counts[i]):
-            # packed biases go with packed weights; beside a kernel of many taps, the first stands for all
+            # packed biases match packed weights; for a kernel of many taps use the first
             mate[offsets[i] + part] = offsets[leaf.mate] + (part if counts[leaf.mate] == counts[i] else 0)
             mate_noise[offsets[i] + part] = noise
 
@@ -73,7 +73,7 @@ def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Arr
 
 
 def split(values: jax.Array, leaves: Sequence[Labelled]) -> list[jax.Array]:
-    """One number a part, as one vector an array."""
+    """One number per part, split into one vector per array."""
     return jnp.split(values, list(accumulate(leaf.atom.parts for leaf in leaves))[:-1])
 
 

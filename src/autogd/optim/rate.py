@@ -3,12 +3,14 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\tfrac14, \frac{\sqrt 2}{D}, 2 M_t\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^2 \min\big(\tfrac14, 2 M_t\big)\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
 momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. `docs/derivation.md` derives all of it.
+cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are: 1 if
+all have one size, and little if few batches have nearly all the gradient, as when the others are fitted already.
+`docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -25,16 +27,27 @@ MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
 TURNOVER = math.sqrt(2)  # from an output to a target, each of norm √d, that know nothing of each other: √2 √d
 SHORTEST = STEP / 10  # however small the momentum: a step that is too short must not be so for good
+TINY = float(torch.finfo(torch.float32).tiny)
 MOST = 1 / (1 - MOMENTUM)  # a batch counts for at most as many as the momentum remembers
 AVERAGING = 6  # weights from step s count in their average as s⁶: the last seventh of a run, however long it is
 TYPICAL = 3  # gradients in their typical size as s³, until that would remember more than the momentum does
+MEMORY = 50  # steps that the likeness of batches is a mean of
 
 
 class RateState(NamedTuple):
-    """What the rate carries from step to step: the number of steps, and the typical size of a gradient."""
+    """What the rate carries from step to step.
+
+    Args:
+        steps: their number.
+        typical: the root mean square of the gradients' sizes over about ten steps.
+        last: the size of the last gradient.
+        alike: a, the mean of 2xy/(x² + y²) over about fifty pairs of gradients in a row, of sizes x and y.
+    """
 
     steps: Any
     typical: Any
+    last: Any
+    alike: Any
 
 
 def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
@@ -55,7 +68,7 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
         active: whether the batch counts: its gradient is finite and not zero.
         xp: `torch` or `jax.numpy`.
 
-    >>> state = RateState(torch.tensor(99.0), torch.tensor(2.0))
+    >>> state = RateState(*torch.tensor([99.0, 2.0, 2.0, 1.0]))
     >>> [round(float(counted(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
     [0.5, 0.0]
     """
@@ -66,9 +79,14 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
     ratio = xp.clip(G / typical, max=MOST)
     share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
     learnt = typical * xp.sqrt(1 + share * (ratio * ratio - 1))
-    learnt = xp.clip(learnt, min=float(torch.finfo(torch.float32).tiny))
-    factor = xp.where(active, ratio * (typical / learnt) / G, 0)
-    return RateState(steps, xp.where(active, learnt, state.typical)), factor
+    learnt = xp.clip(learnt, min=TINY)
+    change = xp.where(state.steps > 0, G / state.last, 1)
+    share = xp.clip(averaging_share(steps, TYPICAL), min=1 / MEMORY)
+    alike = xp.where(state.steps > 0, state.alike, 1)
+    alike = alike + share * (2 / (change + 1 / change) - alike)
+    new = (learnt, xp.clip(G, min=TINY), alike)
+    after = RateState(steps, *(xp.where(active, a, b) for a, b in zip(new, state[1:], strict=True)))
+    return after, xp.where(active, ratio * (typical / learnt) / G, 0)
 
 
 def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
@@ -82,7 +100,7 @@ def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
 
 
 def learning_rate(
-    steps: Any, size: Any, depth: float, chain: float, bound: Callable[[Any], Any], xp: Any = torch
+    steps: Any, size: Any, alike: Any, depth: float, chain: float, bound: Callable[[Any], Any], xp: Any = torch
 ) -> Any:
     """The law: eta = log(1 + L mu / sqrt(t)) for Lemma 5, and for another bound the step that it takes there.
 
@@ -92,6 +110,7 @@ def learning_rate(
     Args:
         steps: t, this one included.
         size: M, of the momentum, in units of a typical gradient.
+        alike: a, of the batches.
         depth: L.
         chain: D, the longest run of layers that compound.
         bound: from a gradient summary to a step: a majorisation's `learning_rate`.
@@ -99,10 +118,11 @@ def learning_rate(
 
     >>> from autogd.optim.bound import ExponentialMajorisation
     >>> bound = ExponentialMajorisation().learning_rate
-    >>> round(float(learning_rate(torch.tensor(4.0), torch.tensor(1.0), depth=4, chain=4, bound=bound)), 4)
+    >>> t, M, a = torch.tensor([4.0, 1.0, 1.0])
+    >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    mu = xp.clip(2 * size, min=SHORTEST, max=STEP)
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**2, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)

@@ -8,6 +8,7 @@ import torch
 
 from autogd.engine.backend import Average, Backend, Step
 from autogd.geometry.atom import Rule
+from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
@@ -57,6 +58,7 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
+    shares = staticmethod(share_biases)
     _told_of_schedule = False
 
     def __init__(
@@ -105,9 +107,8 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
         state, intake = counted(before, G, active)
         size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
-        eta = learning_rate(
-            state.steps.clamp(min=1), size, plan.depth, self._architecture.chain, self.majorisation.learning_rate
-        )
+        bound, chain = self.majorisation.learning_rate, self._architecture.chain
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, chain, bound)
         eta = torch.where(active, eta, 0)
 
         multipliers, decay = self._settings(plan)

@@ -24,31 +24,28 @@ def verdicts(quality: Sequence[Standing], trust: Sequence[TrustStanding]) -> str
     >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, loss, 0.1, None, 1.0)
     ...             for name, loss in (("agd-stochastic", 1.0), ("adam", 2.0)))
     >>> verdicts([one, two], [])
-    '- Beside the best Adam of a grid of rates and schedules: below on 1 of 1 workloads, within the spread on 0...'
+    '- Against Adam at the best of a grid of rates and schedules: lower loss on 1 of 1 workloads, within the spread...'
     """
     lines = []
     for each in tally(quality):
         if each.rival in NAMES and not each.rival.startswith("agd"):
             name, total = NAMES[each.rival], each.below + each.within + each.above
-            which = (
-                f"the best {name} of a grid of rates and schedules" if each.rival in TUNED else f"{name} as it comes"
-            )
+            which = "at the best of a grid of rates and schedules" if each.rival in TUNED else "at its defaults"
             lines.append(
-                f"- Beside {which}: below on {each.below} of {total} workloads, within the spread on {each.within}, "
-                f"above on {each.above}."
+                f"- Against {name} {which}: lower loss on {each.below} of {total} workloads, within the spread on "
+                f"{each.within}, higher on {each.above}."
             )
     if trust:
         every = count(trust)[-1]
         starts = [each.recovery for each in trust if each.recovery is not None]
         adam = [each.adam_recovery for each in trust if each.adam_recovery is not None]
         lines.append(
-            f"- Of {every.won + every.even + every.lost} cells in which an optimiser may get lost (batches of one, bad "
-            f"starts, spikes, changing tasks): won {every.won}, even {every.even}, lost {every.lost}, beside the best "
-            "of three Adams."
+            f"- On {every.won + every.even + every.lost} difficult cells (batches of one, bad starts, spikes, changing "
+            f"tasks), against the best of three Adams: won {every.won}, even {every.even}, lost {every.lost}."
         )
         lines.append(
             f"- Of {len(starts)} disturbed starts, {_recovered(starts)} end within {RECOVERY - 1:.0%} of the "
-            f"undisturbed (Adam: {_recovered(adam)})."
+            f"undisturbed loss (Adam: {_recovered(adam)})."
         )
     return "\n".join(lines)
 
