@@ -73,7 +73,8 @@ class ReadsArchitecture(Optimizer):
     """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
 
     momentum = 0.0  # the share of the momentum that a step keeps
-    shares: Callable[[Sequence[Role]], list[Role]] = staticmethod(list)  # type: ignore[assignment]  # gives roles the shares that the rule wants
+    # gives roles the shares of the depth that the rule wants
+    shares: Callable[[Sequence[Role]], list[Role]] = staticmethod(list)  # type: ignore[assignment]
     _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
 
     def __init__(
