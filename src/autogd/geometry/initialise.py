@@ -23,8 +23,8 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
 
     Matrices and kernel taps become random semi-orthogonal matrices at the size of Prescription 1. A table that is tied
     to the readout is at the readout's size, its rows in random directions. The network is looked at on a batch, or
-    without one on a guess of what it takes: tables that are added to such a table start at its size, and so do the branches
-    of a residual stream that begins with it. A parameter that nobody knows keeps what it holds.
+    without one on a guess of what it takes: tables that are added to such a table start at its size, and so do the
+    branches of a residual stream that begins with it. A parameter that nobody knows keeps what it holds.
 
     Numbers are drawn on the generator's device (the CPU without one), so that a seed gives the same weights whatever
     device the model is on. Skip this when fine-tuning: it overwrites the weights.
