@@ -3,7 +3,7 @@
 import json
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from autogd.engine.opaque import is_opaque, read_uncompiled, unsharded
 from autogd.engine.watch import Watch
 from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, weight_of
+from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
 from autogd.geometry.chain import chain_of
 from autogd.geometry.graph import Roots, read_graph
 
@@ -34,10 +34,13 @@ class Architecture:
     >>> gate, up = model(torch.ones(1, 4)).chunk(2, -1)  # nothing was split when the pass of the layer itself was over
     >>> architecture.version
     1
+
+    Args:
+        biases_by_layer: whether a bias has the share of the depth that its layer gives it, for minibatches; else 1/32.
     """
 
-    def __init__(self, shares: Callable[[Sequence[Role]], list[Role]] = list) -> None:
-        self._shares = shares  # gives roles the shares of the depth that the rule wants
+    def __init__(self, biases_by_layer: bool = False) -> None:
+        self._biases_by_layer = biases_by_layer
         self.atoms: dict[Tensor, Atom] = {}
         self.names: dict[Tensor, str] = {}
         self.weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
@@ -52,7 +55,7 @@ class Architecture:
 
     def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in a Module's parameters as the catalogue knows them, and watch it."""
-        roles = self._shares(read_roles(model, overrides))
+        roles = self._shared(read_roles(model, overrides))
         self.chain = max(self.chain, chain_of(model, roles))
         self._modules.append((weakref.ref(model), dict(overrides)))
         self._watches.append(Watch(model, self._read))
@@ -61,7 +64,7 @@ class Architecture:
 
     def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in lone tensors; there is no Module to read."""
-        roles = self._shares(roles_from_shape(named, overrides))
+        roles = self._shared(roles_from_shape(named, overrides))
         self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
         self._take(roles)
         return roles
@@ -92,6 +95,9 @@ class Architecture:
         for watch in self._watches:
             watch.remove()
 
+    def _shared(self, roles: list[Role]) -> list[Role]:
+        return share_biases(roles) if self._biases_by_layer else roles
+
     def _take(self, roles: Sequence[Role]) -> None:
         self.atoms.update({role.parameter: role.atom for role in roles})
         self.sources.update({role.parameter: role.source for role in roles})
@@ -104,7 +110,7 @@ class Architecture:
         if is_opaque(reading, parameters.values()) and call is not None:
             reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
-        roles = self._shares(merged(read_roles(model, overrides, readout=False), reading))
+        roles = self._shared(merged(read_roles(model, overrides, readout=False), reading))
         roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
         reading = reading.renamed(trained)
         self._seen |= set(reading.uses)

@@ -1,7 +1,7 @@
 """What torch's contract asks of an optimiser: groups, state, copies, errors. The mathematics is elsewhere."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -30,7 +30,6 @@ from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import put, swapped
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import Role
 from autogd.geometry.direction import Geometry, check_geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.sizes import measured_sizes
@@ -73,8 +72,6 @@ class ReadsArchitecture(Optimizer):
     """A torch optimiser that knows the atom of every parameter, and has a backend for those with a gradient."""
 
     momentum = 0.0  # the share of the momentum that a step keeps
-    # gives roles the shares of the depth that the rule wants
-    shares: Callable[[Sequence[Role]], list[Role]] = staticmethod(list)  # type: ignore[assignment]
     _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
 
     def __init__(
@@ -93,7 +90,7 @@ class ReadsArchitecture(Optimizer):
         self._sizes = sizes
         self._overrides = dict(atoms or {})
         self._averaging = averaging
-        self._architecture = Architecture(self.shares)
+        self._architecture = Architecture(biases_by_layer=self.momentum > 0)
         self._backends: dict[object, Backend] = {}
         self._ready: Backend | None = None  # the one whose tensors have room in the state
         self._swapped = False  # whether the model holds the averaged weights

@@ -8,7 +8,6 @@ import torch
 
 from autogd.engine.backend import Average, Backend, Step
 from autogd.geometry.atom import Rule
-from autogd.geometry.catalogue import share_biases
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
@@ -58,7 +57,6 @@ class StochasticAGD(AGD):
     """
 
     momentum = MOMENTUM
-    shares = staticmethod(share_biases)
     _told_of_schedule = False
 
     def __init__(
