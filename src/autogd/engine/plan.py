@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.norms import rounding
+from autogd.geometry.norms import LEAST, rounding
 
 __all__ = ["Plan", "make_plan"]
 
@@ -103,7 +103,7 @@ def make_plan(
         held_at=per_tensor([atom.held_at for atom in atoms]),
         reach=per_tensor([atom.depth_share * atom.scale for atom in atoms])[owner],
         speaks_for=per_tensor([atom.parts / atom.depth_share for atom in atoms])[owner],
-        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]),
+        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]).clamp(min=LEAST),
         mate=torch.tensor(mate, device=device) if any(mated) else None,
         mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
         sums=sums,
