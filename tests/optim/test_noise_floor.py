@@ -82,3 +82,15 @@ def _nothing():
     from contextlib import nullcontext
 
     return nullcontext()
+
+
+def test_a_bias_before_a_norm_layer_does_not_walk_where_most_taps_see_padding_alone():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    optimiser = AGD(model)
+    start = model[0].bias.detach().clone()
+    for _ in range(30):
+        optimiser.zero_grad()
+        model(torch.randn(64, 3, 1, 1)).square().mean().backward()
+        optimiser.step()
+    assert model[0].bias.grad.abs().max() > 0, "no rounding at all: the test shows nothing"
+    assert torch.equal(model[0].bias, start)

@@ -123,7 +123,7 @@ def _mates(
             continue
         mine, theirs = place[parameter], place[weight]
         for part in range(sizes[mine]):
-            # packed biases go with packed weights; beside a kernel of many taps, the first stands for all
-            other = offsets[theirs] + (part if sizes[theirs] == sizes[mine] else 0)
+            # packed biases go with packed weights; beside many taps, the middle one: others may see padding alone
+            other = offsets[theirs] + (part if sizes[theirs] == sizes[mine] else sizes[theirs] // 2)
             mate[offsets[mine] + part], mated[offsets[mine] + part] = other, True
     return mate, mated

@@ -41,8 +41,10 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
             continue
         noise = rounding(_torch_dtype(leaf.array), beside_own_weight=True)
         for part in range(counts[i]):
-            # packed biases match packed weights; for a kernel of many taps use the first
-            mate[offsets[i] + part] = offsets[leaf.mate] + (part if counts[leaf.mate] == counts[i] else 0)
+            # packed biases match packed weights; for a kernel of many taps use the middle one
+            mate[offsets[i] + part] = offsets[leaf.mate] + (
+                part if counts[leaf.mate] == counts[i] else counts[leaf.mate] // 2
+            )
             mate_noise[offsets[i] + part] = noise
 
     def per_part(values: list[float]) -> jax.Array:
