@@ -14,9 +14,9 @@ def size_of(w):
     return np.sqrt(w.shape[0] / (w.shape[1] if w.ndim == 2 else 1))
 
 
-def share_of(w):
-    """A layer is 1 of the depth; a vector reaches its bound whatever the input, and gets a thirty-second."""
-    return 1.0 if w.ndim == 2 else 1 / 32
+def shares_of(weights):
+    """A layer is 1 of the depth; the bias after it is one more of its inputs, and a thirty-second at least."""
+    return [1.0 if w.ndim == 2 else max(1 / 32, 1 / weights[i - 1].shape[1]) for i, w in enumerate(weights)]
 
 
 def norm(x):
@@ -40,11 +40,12 @@ class Oracle:
     def __init__(self, weights, gain=1.0, weight_decay=0.0):
         self.weights = [np.array(w) for w in weights]
         self.averages = [np.array(w) for w in weights]
-        self.momenta = [np.zeros(w.shape, np.float32) for w in weights]
+        self.momenta = [np.zeros(w.shape, np.float64) for w in weights]
         self.steps, self.typical, self.gain, self.decay = 0, 0.0, gain, weight_decay
+        self.last, self.alike = 1.0, 1.0
 
     def step(self, grads):
-        shares, sizes = [share_of(w) for w in self.weights], [size_of(w) for w in self.weights]
+        shares, sizes = shares_of(self.weights), [size_of(w) for w in self.weights]
         depth = sum(shares)
         duals = [share * size * norm(g) for share, size, g in zip(shares, sizes, grads, strict=True)]
         G = sum(duals) / depth
@@ -57,16 +58,21 @@ class Oracle:
         ratio = min(G / before, 1 / (1 - KEEP))  # a batch counts for ten at most
         share = max(4 / (self.steps + 3), 1 - KEEP)
         self.typical = np.sqrt((1 - share) * before**2 + share * (ratio * before) ** 2)
+        # how alike batches in a row are: a mean of 2xy/(x² + y²) of their sizes, over fifty pairs
+        if self.steps > 1:
+            likeness = 2 * G * self.last / (G**2 + self.last**2)
+            self.alike += max(4 / (self.steps + 3), 1 / 50) * (likeness - self.alike)
+        self.last = G
         # the law; all layers compound, since no norm layer is among them
-        mu = min(max(2 * M, 1 / 40), 1 / 4, np.sqrt(2) / depth)
+        mu = min(max(min(2 * M, 1 / 4) * self.alike**2, 1 / 40), np.sqrt(2) / depth)
         eta = np.log(1 + depth * mu / np.sqrt(self.steps))
         mean = min(1.0, 7 / (self.steps + 6))
         matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]
         for i, (w, g) in enumerate(zip(self.weights, grads, strict=True)):
             fresh = g * (ratio * before / G / self.typical)
-            momentum = KEEP * self.momenta[i].astype(np.float64) + (1 - KEEP) * fresh
+            momentum = KEEP * self.momenta[i] + (1 - KEEP) * fresh
             ahead = KEEP * momentum + (1 - KEEP) * fresh
-            self.momenta[i] = momentum.astype(np.float32)
+            self.momenta[i] = momentum
             move = self.gain * eta * shares[i] / depth
             keep = 1.0
             if i in matrices[:-1]:  # hidden: held at Prescription 1's size, by no more than a step

@@ -84,7 +84,7 @@ def test_a_model_that_changes_its_type_and_back_keeps_its_momentum():
         model.weight.grad = torch.full_like(model.weight, 5.0)
         optimiser.step()
         held.append(optimiser.state[model.weight]["momentum"])
-    assert [momentum.dtype for momentum in held] == [torch.bfloat16, torch.float32, torch.bfloat16]
+    assert [momentum.dtype for momentum in held] == [torch.bfloat16, torch.float64, torch.bfloat16]
     assert float(held[-1]) == pytest.approx(1 - 0.9**3, rel=0.01)  # in units of a typical gradient
 
 

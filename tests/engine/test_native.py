@@ -14,9 +14,9 @@ from autogd.engine.layout import squares
 from autogd.engine.library import SOURCES, compile_passes, library
 from autogd.engine.native import Native
 from autogd.engine.plan import make_plan
+from autogd.engine.rational import orthogonalise
 from autogd.geometry.atom import bias, matrix
 from drawn_tensors import needs_library
-from zolotarev import orthogonalise
 
 
 def backend_of(optimiser):

@@ -212,3 +212,31 @@ def test_lists_of_tensors_are_not_watched():
         optimiser = AGD(model.parameters())
     assert hooks(model) == 0
     step(model, optimiser)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sharded_and_replicated_models_are_read_alike(one_process):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    sharded = Raw()
+    fully_shard(sharded.head)
+    fully_shard(sharded)
+    optimiser = StochasticAGD(sharded)
+    step(sharded, optimiser)
+    assert parts(optimiser, sharded.hidden) == (2, "graph")
+    assert optimiser._architecture.atoms[sharded.head.weight].free
+
+    replicated = DistributedDataParallel(Raw(), find_unused_parameters=True)
+    optimiser = StochasticAGD(replicated)
+    step(replicated, optimiser)
+    assert parts(optimiser, replicated.module.hidden) == (2, "graph")

@@ -13,7 +13,10 @@ from torch.utils._pytree import tree_flatten
 
 from torchs_tables import CASES, EACH, NOT_APPLICABLE, common
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*its atom is told from shape alone")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*its atom is told from shape alone"),
+    pytest.mark.filterwarnings("ignore:a schedule multiplies η"),  # torch's tests put one on every optimiser
+]
 STEPS = 20
 
 

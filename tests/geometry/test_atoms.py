@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd import AGD, atoms, explain, initialise_, register_atom
-from autogd.engine.shards import Slice
+from autogd.engine.shards import Piece
 from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import frobenius
 from autogd.geometry.others import experts, lora_in, lora_out
@@ -97,7 +97,8 @@ def test_slices_of_a_tensor_add_up_to_the_whole(case, data):
     cut = data.draw(st.integers(0, tensor.shape[dim]))
     shape = tuple(tensor.shape)
     pieces = [tensor.narrow(dim, 0, cut), tensor.narrow(dim, cut, shape[dim] - cut)]
-    places = [Slice(shape, dim, 0, cut), Slice(shape, dim, cut, shape[dim] - cut)]
+    runs = [(range(cut),), (range(cut, shape[dim]),)]
+    places = [Piece(shape, tuple(run if d == dim else (range(n),) for d, n in enumerate(shape))) for run in runs]
     squares = sum(place.sums(piece.square(), atom) for place, piece in zip(places, pieces, strict=True))
     assert torch.allclose(squares.sqrt(), frobenius(tensor, atom))
     # one number a part, multiplied onto the slices, is the same as onto the whole

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd import explain, initialise_
-from autogd.models import FCN
+from autogd.models import FCN, GPT
 
 
 @given(fan_out=st.integers(1, 20), fan_in=st.integers(1, 20), seed=st.integers(0, 2**16))
@@ -67,3 +67,70 @@ def test_explain_tells_sizes_shares_and_what_is_frozen():
     assert lines[-2].split()[-2:] == ["frozen", "catalogue"]
     assert "layers.0.weight" in lines[2]
     assert "16 × 4" in lines[2]
+
+
+class Tied(nn.Module):
+    """A pre-norm network whose table is its readout."""
+
+    def __init__(self, layers=3, width=16):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(11, width), nn.Embedding(8, width)
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(layers)
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 11, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        x = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        for branch in self.branches:
+            x = x + branch(x)
+        return self.head(self.norm(x))
+
+
+def root_mean_square(tensor):
+    return float(tensor.detach().square().mean().sqrt())
+
+
+@pytest.mark.parametrize("batch", [None, torch.zeros(2, 8, dtype=torch.long)], ids=["a guess", "a batch"])
+def test_what_is_added_to_a_tied_table_does_not_drown_it(batch):
+    torch.manual_seed(0)
+    model = initialise_(Tied(), batch)
+    table = root_mean_square(model.tokens.weight)
+    assert root_mean_square(model.positions.weight) == pytest.approx(table, rel=1e-3)
+    # rows as long as those of a semi-orthogonal matrix of the readout's size, √(11/16)
+    assert table == pytest.approx(math.sqrt(11 / 16) / 4, rel=1e-3)
+    stream = table * math.sqrt(2)
+    for branch in model.branches:
+        assert float(torch.linalg.matrix_norm(branch[3].weight.detach(), 2)) == pytest.approx(
+            stream * math.sqrt(16 / 64), rel=1e-3
+        )
+        assert float(torch.linalg.matrix_norm(branch[1].weight.detach(), 2)) == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_network_whose_table_is_not_tied_starts_at_unit_size_and_looking_at_it_draws_no_numbers():
+    model = GPT(vocabulary=11, context=8, depth=2, width=16)
+    torch.manual_seed(0)
+    initialise_(model)
+    alone = {name: p.detach().clone() for name, p in model.named_parameters()}
+    assert root_mean_square(model.tokens.weight) == pytest.approx(1.0, rel=1e-5)
+    assert root_mean_square(model.positions.weight) == pytest.approx(1.0, rel=1e-5)
+    torch.manual_seed(0)
+    initialise_(model, torch.zeros(2, 8, dtype=torch.long))
+    assert all(torch.equal(alone[name], p) for name, p in model.named_parameters())
+
+
+def test_raw_matrices_start_like_layers_and_zeros_that_are_meant_stay():
+    class Raw(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 2))
+            self.low, self.up = nn.Parameter(torch.randn(8, 1)), nn.Parameter(torch.zeros(1, 2))
+
+        def forward(self, x):
+            return x @ self.weight + x @ self.low @ self.up
+
+    model = initialise_(Raw(), torch.ones(1, 8))
+    assert torch.allclose(model.weight.T @ model.weight, torch.eye(2) / 4, atol=1e-6)
+    assert not model.up.any()

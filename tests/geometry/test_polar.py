@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from autogd.engine.rational import by_inversion
+from autogd.engine.rational import orthogonalise as rational
 from autogd.geometry.polar import ROUNDED, _directly, _through_gram, orthogonalise
-from zolotarev import by_inversion
-from zolotarev import orthogonalise as rational
 
 REACH = 265
 

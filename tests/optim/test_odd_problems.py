@@ -73,18 +73,19 @@ def test_a_gradient_that_is_refused_changes_neither_weights_nor_state(geometry, 
     assert not torch.equal(model.weight, before["weight"])
 
 
+@pytest.mark.parametrize("gain", [1.0, 30.0])
+@pytest.mark.parametrize("decay", [1.0, 0.5])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_full_decay_keeps_weights_within_their_size_or_their_step(kind):
+def test_decay_keeps_weights_within_their_size_however_long_the_step(kind, decay, gain):
     torch.manual_seed(0)
     model = initialise_(nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 4, bias=False)))
-    optimiser = kind(model, weight_decay=1.0)
+    optimiser = kind(model, weight_decay=decay, gain=gain)
     x, y = torch.randn(32, 8), 1000 * torch.randn(32, 4)
     for _ in range(60):
         optimiser.zero_grad()
         (model(x) - y).square().mean().backward()
         optimiser.step()
-        # (1 − λη/L)₊ ‖W‖ + η/L: within the size while η/L ≤ 1, and else what the step itself is
-        limit = max(1.0, float(optimiser.learning_rate) / 2) * 1.15  # directions are within 0.14 of unit size
+        limit = 1.15 / decay  # a direction may be 0.14 above unit size
         for layer in model:
             size = math.sqrt(layer.out_features / layer.in_features)
             assert float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) < limit * size

@@ -388,7 +388,8 @@ def test_another_level_of_gradients_is_no_unevenness(factor):
 def test_a_bias_is_one_more_input_of_its_layer():
     model = nn.Sequential(nn.Linear(1, 8), nn.Linear(8, 27), nn.LayerNorm(27), nn.Conv1d(27, 4, 1), nn.GRU(8, 8))
     optimiser = StochasticAGD(model)
-    shares = {name: optimiser._architecture.atoms[p].depth_share for name, p in model.named_parameters() if "bias" in name}
+    biases = {name: p for name, p in model.named_parameters() if "bias" in name}
+    shares = {name: optimiser._architecture.atoms[p].depth_share for name, p in biases.items()}
     assert shares == pytest.approx({
         "0.bias": 1, "1.bias": 1 / 8, "2.bias": 1 / 32, "3.bias": 1 / 27, "4.bias_ih_l0": 1 / 8, "4.bias_hh_l0": 1 / 8
     })  # fmt: skip

@@ -14,7 +14,7 @@ from autogd.engine.watch import Watch
 from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom, Rule
 from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
-from autogd.geometry.chain import chain_of
+from autogd.geometry.chain import Runs, runs_of
 from autogd.geometry.graph import Roots, read_graph
 
 __all__ = ["Architecture"]
@@ -46,6 +46,8 @@ class Architecture:
         self.weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
         self.sources: dict[Tensor, Source] = {}  # where each atom was read from
         self.chain = 0.0  # D, how many layers compound
+        self.readout: Tensor | None = None
+        self._stage: Runs | None = None  # of the only Module
         self.version = 0
         self.changed: list[Role] = []  # by the latest reading, until somebody takes note
         self._seen: set[Tensor] = set()  # parameters that a forward pass was seen to use
@@ -56,7 +58,8 @@ class Architecture:
     def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in a Module's parameters as the catalogue knows them, and watch it."""
         roles = self._shared(read_roles(model, overrides))
-        self.chain = max(self.chain, chain_of(model, roles))
+        stage = runs_of(model, roles)
+        self.chain, self._stage = max(self.chain, stage.longest), None if self.atoms else stage
         self._modules.append((weakref.ref(model), dict(overrides)))
         self._watches.append(Watch(model, self._read))
         self._take(roles)
@@ -64,12 +67,13 @@ class Architecture:
 
     def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
         """Take in lone tensors; there is no Module to read."""
-        roles = roles_from_shape(named, overrides)
+        roles = self._shared(roles_from_shape(named, overrides))
         self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
+        self._stage = None
         self._take(roles)
         return roles
 
-    def settle(self, parameters: Sequence[Tensor]) -> None:
+    def settle(self, parameters: Sequence[Tensor], warn: bool = True) -> None:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
@@ -81,7 +85,7 @@ class Architecture:
         # a vector's atom differs little, whatever it is
         unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]
-        if not unread or not watched:
+        if not unread or not watched or not warn:
             return
         self._seen.update(unread)  # said once
         warnings.warn(
@@ -102,6 +106,14 @@ class Architecture:
         self.atoms.update({role.parameter: role.atom for role in roles})
         self.sources.update({role.parameter: role.source for role in roles})
         self.weights.update({parameter: role.parameter for parameter, role in weight_of(roles).items()})
+        self.readout = next((role.parameter for role in roles if role.readout), self.readout)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of layers that compound, if this is one stage of several."""
+        if self._stage is None or not self._stage.broken:
+            return Runs(self.chain, self.chain, self.chain, False)
+        return self._stage._replace(longest=self.chain)
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
         trained = unsharded(model)
@@ -110,15 +122,17 @@ class Architecture:
         if is_opaque(reading, parameters.values()) and call is not None:
             reading = read_uncompiled(model, call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
-        roles = self._shared(merged(read_roles(model, overrides, readout=False), reading))
-        roles = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in roles]
+        known = read_roles(model, overrides, readout=False)
+        known = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in known]
         reading = reading.renamed(trained)
+        roles = self._shared(merged(known, reading))
         self._seen |= set(reading.uses)
         self.changed = [role for role in roles if role.parameter in self._seen]
         self._take(self.changed)
         for role in roles:  # the last in the order of registration was taken for the readout
             if reading.readout is not None and role.parameter in self.atoms and not role.atom.free:
                 self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
+        self.readout = self.readout if reading.readout is None else reading.readout
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 

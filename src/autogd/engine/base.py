@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
-from autogd.engine.dtensor import Sharded, is_sharded, local
+from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
 from autogd.engine.foreach import Foreach
 from autogd.engine.groups import (
     as_groups,
@@ -25,6 +25,7 @@ from autogd.engine.groups import (
 from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
+from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
 from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import put, swapped
@@ -40,13 +41,14 @@ VERSION = 2  # of what a state holds; an older one is refused
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
 
-def choose_backend(plan: Plan, geometry: Geometry, momentum: float = 0.0, foreach: bool | None = None) -> SingleTensor:
+def choose_backend(
+    plan: Plan, geometry: Geometry, momentum: float = 0.0, foreach: bool | None = None, copies: Any = None
+) -> SingleTensor:
     """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference."""
     from autogd.engine.library import library  # not before it can be run as a program
 
-    grads = [cast(Tensor, parameter.grad) for parameter in plan.parameters]
-    if any(is_sharded(grad) for grad in grads):
-        return Sharded(grads, plan, geometry, momentum)
+    if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, momentum, copies):
+        return Sharded(plan, geometry, momentum, copies)
     if foreach is False or not plan.one_device or (plan.sparse and not momentum):
         return SingleTensor(plan, geometry, momentum)
     if takes(plan) and (passes := library()) is not None:
@@ -77,9 +79,10 @@ class ReadsArchitecture(Optimizer):
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
         gain: float, weight_decay: float, foreach: bool | None, maximize: bool,
-        groups: Mapping[str, Mapping[str, Any]] | None, refused: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Any]] | None, process_group: Any, refused: Mapping[str, Any],
     ) -> None:  # fmt: skip
         refuse_settings(type(self).__name__, refused)
+        refuse_zero_redundancy(type(self).__name__)
         if groups and not isinstance(params, nn.Module):
             raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
         check_number("gain", gain)
@@ -91,6 +94,8 @@ class ReadsArchitecture(Optimizer):
         self._overrides = dict(atoms or {})
         self._averaging = averaging
         self._architecture = Architecture(biases_by_layer=self.momentum > 0)
+        self._process_group = process_group
+        self._peers: Peers | None = None  # found in the first step
         self._backends: dict[object, Backend] = {}
         self._ready: Backend | None = None  # the one whose tensors have room in the state
         self._swapped = False  # whether the model holds the averaged weights
@@ -124,6 +129,7 @@ class ReadsArchitecture(Optimizer):
         if isinstance(group["params"], Iterator):
             group["params"] = list(group["params"])
         named = named_tensors(group["params"], len(self.param_groups))
+        refuse_flat(named, type(self).__name__)
         check_parameters(named, self._architecture.names)
         multiplier(group)  # raises
         check_number("gain", group.get("gain", self.defaults["gain"]))
@@ -143,6 +149,14 @@ class ReadsArchitecture(Optimizer):
         super().add_param_group(group)
         self._architecture.names.update({parameter: name for name, parameter in named.items()})
         self._backends.clear()
+        self._peers = None
+
+    def _join(self) -> Peers:
+        """The ranks that train the same model; compared in the first step with a gradient."""
+        if self._peers is None:
+            named = {name: parameter for parameter, name in self._architecture.names.items()}
+            self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
+        return self._peers
 
     @property
     def _state_name(self) -> str:
@@ -156,17 +170,20 @@ class ReadsArchitecture(Optimizer):
         if not entries:
             return None
         self._settle([p for p, _ in entries])
+        peers = self._join()
         plan = make_plan([(p, self._atom(p, group), group) for p, group in entries], self._architecture.weights)
+        plan.others = others_of(peers, plan.parameters, plan.atoms, plan.reach)
         while len(self._backends) >= PLANS_KEPT:
             self._backends.pop(next(iter(self._backends)))
-        backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"])
+        backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], peers.copies)
         self._backends[self._architecture.version, *key[1:]] = backend  # the version may be a later one now
         return backend
 
     def _settle(self, parameters: list[Tensor]) -> None:
         """Have the architecture read before a step, and note what changed; it is saved with the groups."""
         architecture = self._architecture
-        architecture.settle(parameters)
+        # torch.distributed.checkpoint makes room for a state by a step of size 0, before any forward pass
+        architecture.settle(parameters, warn=any(torch.is_tensor(g["lr"]) or g["lr"] != 0 for g in self.param_groups))
         sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
         for group in self.param_groups:
             if sizes:
@@ -181,6 +198,8 @@ class ReadsArchitecture(Optimizer):
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
                 "build its layer with sparse=False, or pass the Module so that AGD can tell"
             )
+        if parameter is self._architecture.readout and self._peers is not None and self._peers.inner:
+            atom = replace(atom, free=False)
         size = self._measured().get(parameter)
         return atom if size is None else replace(atom, scale=size / self._output_size())
 
@@ -201,17 +220,17 @@ class ReadsArchitecture(Optimizer):
 
     def _make_room(self, backend: Backend, grads: list[Tensor]) -> None:
         """Room in the state for every tensor's momentum and average; none is made for gradients that are refused."""
-        if backend.plan.on_cpu:
+        if backend.plan.on_cpu and backend.plan.others is None:
             finite = backend.measure(grads).gradients.sum() < torch.inf
             if not finite:
                 self._refuse(backend.plan, grads)
         for parameter in backend.plan.parameters:
             wide, state = accumulation_dtype(parameter.dtype), self.state[parameter]
-            # Momentum is held in half the weight's bytes: a tenth of it is renewed in every step, so its rounding does
+            # Momentum is held in half of float32's bytes: a tenth of it is renewed in every step, so its rounding does
             # not matter. The average moves by ever smaller shares, and must not round.
             types = {"average": wide}
             if self.momentum:
-                types["momentum"] = torch.float32 if parameter.dtype == torch.float64 else torch.bfloat16
+                types["momentum"] = torch.float64 if parameter.dtype == torch.float64 else torch.bfloat16
             for name, dtype in types.items():
                 if name not in state:
                     held = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
@@ -324,12 +343,12 @@ class ReadsArchitecture(Optimizer):
             self._loading = None
 
     def _restore_precision(self, loaded: dict[str, Any]) -> None:
-        # torch casts a parameter's state to the parameter's own type; what is held more precisely must not be rounded
+        # torch casts a parameter's state to the parameter's own type, or else shares it with whom it was saved by
         saved = [index for group in loaded["param_groups"] for index in group["params"]]
         ours = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(saved, ours, strict=True):
             for name, value in loaded["state"].get(index, {}).items():
-                if isinstance(value, Tensor) and value.dtype != parameter.dtype:
+                if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
         self._awaits_train = any("training" in state for state in self.state.values())
 
@@ -353,8 +372,9 @@ class ReadsArchitecture(Optimizer):
         for group in self.param_groups:
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
-        # a copy, or one read from a file, holds parameters alone
-        for name, value in (("_modules", []), ("_reminder", Reminder()), ("_kept", None), ("_awaits_train", False)):
+        # a copy, or one read from a file, holds parameters alone, and no group of processes
+        absent = {"_modules": [], "_reminder": Reminder(), "_kept": None, "_awaits_train": False}
+        for name, value in {**absent, "_process_group": None, "_peers": None}.items():
             self.__dict__.setdefault(name, value)
 
 

@@ -1,4 +1,4 @@
-"""The backend for DTensors: each process holds a slice of every tensor."""
+"""The backend for tensors that lie over several ranks: DTensors, and copies under DDP."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,26 +6,109 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autogd.engine.backend import Norms, Step
+from autogd.engine.owners import flops
 from autogd.engine.plan import Plan
-from autogd.engine.shards import Slice
+from autogd.engine.ranks import SAME
+from autogd.engine.rational import orthogonalise as rational
+from autogd.engine.shards import is_sharded, local
 from autogd.engine.single_tensor import SingleTensor
-from autogd.geometry.atom import Atom
-from autogd.geometry.direction import Geometry, unit_direction
+from autogd.engine.spread import Spread
+from autogd.geometry.direction import Geometry
+from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Sharded", "is_sharded", "local", "slice_of", "spread_of"]
+__all__ = ["Sharded", "is_native", "is_sharded", "local", "shares_work", "spread_of"]
+
+
+def is_native(plan: Plan) -> bool:
+    """Whether one process would take the native backend for these tensors."""
+    from autogd.engine.library import library  # not before it can be run as a program
+
+    ours = all(local(parameter).dtype == torch.float32 for parameter in plan.parameters)
+    return ours and plan.on_cpu and plan.one_device and library() is not None
+
+
+def shares_work(plan: Plan, geometry: Geometry, momentum: float, copies: Any) -> bool:
+    """Whether ranks that all hold copies of the plan's tensors share the work on its matrices.
+
+    They do not if each has the native backend, which costs less than the exchange by torch's operations.
+    """
+    if copies is None or geometry != "spectral" or not plan.one_device or not any(flops(a) for a in plan.atoms):
+        return False
+    return not (momentum and is_native(plan))
+
+
+def spread_of(tensor: Tensor) -> object:
+    """How a DTensor lies over the ranks; nothing for any other tensor."""
+    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 class Sharded(SingleTensor):
-    """Sums over the slices here, one all-reduce, then each process moves its own slice.
+    """Sums over the pieces here, one all-reduce, then each rank moves its own piece.
 
-    Which slice is here, and which part each of its rows belongs to, is worked out and sent to the device once. An
-    orthogonalised direction needs the whole matrix: each process gathers it for a moment.
+    An orthogonalised direction needs the whole matrix: one rank owns it, gets its pieces, and sends the direction back
+    in pieces. What is where, and who owns what, is worked out once.
+
+    Args:
+        plan: the tensors.
+        geometry: how a direction is normalised.
+        momentum: the share of the momentum that a step keeps.
+        copies: the group whose ranks all hold the plain tensors of the plan, and share the work on them.
     """
 
-    def __init__(self, grads: list[Tensor], plan: Plan, geometry: Geometry, momentum: float = 0.0) -> None:
+    def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
         super().__init__(plan, geometry, momentum)
-        self.places = [slice_of(grad) for grad in grads]
-        self.groups = [(group, mask[plan.owner]) for group, mask in _groups(grads, self.places, plan)]
+        self.spread = Spread(plan.parameters, plan.atoms, copies, rational if momentum and is_native(plan) else None)
+        self.copies = copies if any(not is_sharded(parameter) for parameter in plan.parameters) else None
+        self.alike: Tensor | None = None  # whether the copies still are copies
+
+    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
+        """The norms of gradients, momenta and held weights: one sum over the ranks."""
+        self._compare_copies(grads)
+        if not momenta:
+            return self._void_if_apart(super().measure(grads))
+        plan = self.plan
+        measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
+        sums = self.combined(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
+        weights = plan.sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
+        return self._void_if_apart(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
+
+    def _compare_copies(self, grads: list[Tensor]) -> None:
+        """Copies that share the work must stay copies: their gradients are equal on all ranks, in every step."""
+        if self.copies is None:
+            return
+        plain = [local(grad) for grad in grads if not is_sharded(grad)]
+        norms = torch._foreach_norm(
+            [grad._values() if grad.is_sparse else grad for grad in plain], 2, self.plan.reach.dtype
+        )
+        here = torch.nan_to_num(torch.stack([norm.to(plain[0].device) for norm in norms]).norm())
+        extremes = torch.stack([here, -here])
+        torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX, group=self.copies)
+        self.alike = extremes.sum() <= SAME * extremes[0]
+        if self.plan.on_cpu and not self.alike:
+            raise ValueError(
+                "the gradients differ from rank to rank, and did not in the first step; no weight was changed. Average "
+                "them in every step, or pass process_group=False if every rank trains a model of its own"
+            )
+
+    def _void_if_apart(self, norms: Norms) -> Norms:
+        """On an accelerator nobody looks: the step is then masked and counted, as if a gradient were not finite."""
+        if self.alike is None or self.plan.on_cpu:
+            return norms
+        return norms._replace(gradients=torch.where(self.alike, norms.gradients, torch.nan))
+
+    def update(
+        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
+    ) -> None:
+        """Move what is here of every tensor, its momentum and its average."""
+        if not momenta:
+            return super().update(grads, step, momenta, averages)
+        coefficients = step.coefficients.split(self.plan.sizes)
+
+        def deliver(i: int, direction: Tensor) -> None:
+            self._move(i, self.spread.scale_(i, direction, coefficients[i]), step, averages)
+
+        self.spread.directions(lambda i: self._ahead(grads[i], momenta[i], step), deliver, self.geometry)
 
     def local(self, tensor: Tensor) -> Tensor:
         """The numbers of a tensor that are here."""
@@ -33,98 +116,26 @@ class Sharded(SingleTensor):
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """The Frobenius norm of every part, as one vector."""
-        mine = (local(tensor) for tensor in tensors)
-        squares = (piece.to(self.plan.reach.dtype).square() for piece in mine)
-        each = [self._sums(i, square).to(self.plan.reach) for i, square in enumerate(squares)]
-        # add up the squares of all slices before taking roots
-        return self.combined(torch.cat(each)).sqrt()
+        # add up the squares of all pieces before taking roots
+        return self.combined(self.spread.squares(tensors).to(self.plan.reach)).sqrt()
 
     def combined(self, sums: Tensor) -> Tensor:
-        """Sums over parts, completed by what other processes have of the same parts."""
-        for group, mask in self.groups:
-            shared = torch.where(mask, sums, 0)
-            torch.distributed.all_reduce(shared, group=group)
-            sums = torch.where(mask, shared, sums)
-        return sums
-
-    def direction(self, i: int, tensor: Tensor) -> Tensor:
-        """What is here of the direction of tensor i."""
-        place = self.places[i]
-        if place is None:
-            return super().direction(i, tensor)
-        whole = unit_direction(_gathered(tensor, self.plan.parameters[i]), self.plan.atoms[i], self.geometry)
-        return whole.narrow(place.dim, place.offset, place.count)
+        """Sums over parts, completed by what other ranks have of the same parts."""
+        return self.spread.reduce(sums)
 
     def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:
-        """⟨direction, gradient⟩ of every part of tensor i, over the slice here."""
-        return self._sums(i, direction * grad)
+        """⟨direction, gradient⟩ of every part of tensor i, over the piece here."""
+        return self.spread.sums(i, direction * grad)
 
     def scaled(self, i: int, direction: Tensor, coefficients: Tensor) -> Tensor:
-        """The slice here of the direction of tensor i with every part times its coefficient."""
-        place, atom, direction = self.places[i], self.plan.atoms[i], local(direction)
-        if place is None:
-            return super().scaled(i, direction, coefficients)
-        piece = direction.contiguous()
-        return (place.cut(piece, atom) * place.spread(coefficients, atom)).reshape(direction.shape)
+        """The piece here of the direction of tensor i with every part times its coefficient."""
+        piece = local(direction)
+        wide = torch.promote_types(piece.dtype, coefficients.dtype)
+        piece = piece.to_dense() if piece.is_sparse else piece
+        return self.spread.scale_(i, piece.to(wide, copy=True).contiguous(), coefficients)
 
-    def _sums(self, i: int, values: Tensor) -> Tensor:
-        place, atom = self.places[i], self.plan.atoms[i]
-        return _sums_of_parts(values, atom) if place is None else place.sums(values, atom)
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is a DTensor."""
-    return hasattr(tensor, "placements")  # told without importing its package
-
-
-def spread_of(tensor: Tensor) -> object:
-    """How a DTensor lies over the processes; nothing for any other tensor."""
-    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
-
-
-def local(tensor: Any) -> Tensor:
-    """What is here of a DTensor, as a view; any other tensor itself."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
-
-
-def slice_of(tensor: Any) -> Slice | None:
-    """Which slice of a DTensor is here; None if it is whole."""
-    if not is_sharded(tensor):
-        return None
-    sharded = [(axis, placement) for axis, placement in enumerate(tensor.placements) if not placement.is_replicate()]
-    if not sharded:
-        return None
-    if len(sharded) > 1 or not sharded[0][1].is_shard():
-        raise ValueError(
-            f"a gradient has the placements {tensor.placements}; AGD takes one Shard, and Replicate for the rest "
-            "(fully_shard gives that)"
-        )
-    axis, placement = sharded[0]
-    dim = placement.dim
-    # as torch.chunk cuts: equal pieces, the last ones shorter or empty
-    size = -(-tensor.shape[dim] // tensor.device_mesh.size(axis))
-    offset = min(size * tensor.device_mesh.get_local_rank(axis), tensor.shape[dim])
-    return Slice(tuple(tensor.shape), dim, offset, tensor.to_local().shape[dim])
-
-
-def _gathered(piece: Tensor, like: Any) -> Tensor:
-    """All of a tensor of which `piece` is here, cut as the DTensor `like` is."""
-    from torch.distributed.tensor import DTensor
-
-    spread = DTensor.from_local(piece, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
-    return spread.full_tensor()
-
-
-def _groups(grads: list[Any], places: list[Slice | None], plan: Plan) -> list[tuple[Any, Tensor]]:
-    """The process groups over which tensors are cut, each with the mask of those tensors: as a rule, one."""
-    members: dict[Any, list[bool]] = {}
-    for i, (grad, place) in enumerate(zip(grads, places, strict=True)):
-        if place is not None:
-            axis = next(axis for axis, placement in enumerate(grad.placements) if placement.is_shard())
-            members.setdefault(grad.device_mesh.get_group(axis), [False] * len(grads))[i] = True
-    return [(group, torch.tensor(mask, device=plan.reach.device)) for group, mask in members.items()]
-
-
-def _sums_of_parts(values: Tensor, atom: Atom) -> Tensor:
-    cut = atom.cut(values)
-    return (cut.sum(atom.inner) if atom.inner else cut).flatten()
+    def _directions(self, grads: list[Tensor]) -> list[Tensor]:
+        found: dict[int, Tensor] = {}
+        wide = [grad.to(accumulation_dtype(grad.dtype), copy=True) for grad in grads]
+        self.spread.directions(wide.__getitem__, found.__setitem__, self.geometry)
+        return [found[i] for i in range(len(grads))]

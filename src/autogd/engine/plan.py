@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.norms import rounding
+from autogd.geometry.norms import LEAST, rounding
 
 __all__ = ["Plan", "make_plan"]
 
@@ -40,6 +40,7 @@ class Plan:
     mate_noise: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
     totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
+    others: Any = None  # the ranks that hold other parts of the model, as `autogd.optim.rule` knows them
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:
@@ -102,7 +103,7 @@ def make_plan(
         held_at=per_tensor([atom.held_at for atom in atoms]),
         reach=per_tensor([atom.depth_share * atom.scale for atom in atoms])[owner],
         speaks_for=per_tensor([atom.parts / atom.depth_share for atom in atoms])[owner],
-        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]),
+        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]).clamp(min=LEAST),
         mate=torch.tensor(mate, device=device) if any(mated) else None,
         mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
         sums=sums,

@@ -90,13 +90,16 @@ class SingleTensor:
     def _slopes(self, grads: list[Tensor]) -> Tensor:
         """Take the directions, which `update` will need again, and the slope of every part along its own."""
         grads = [grad.to_dense() if grad.is_sparse else self.local(grad) for grad in grads]
-        self.directions = [self.direction(i, grad) for i, grad in enumerate(grads)]
+        self.directions = self._directions(grads)
         pairs = zip(self.directions, grads, strict=True)
         each = [self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs)]
         slopes = self.combined(torch.cat(each))
         # a slope may be finite beside a norm that overflows: refuse what the other geometry refuses
         self.slopes = torch.where(self.norms(grads).isfinite(), slopes, torch.inf)
         return self.slopes
+
+    def _directions(self, grads: list[Tensor]) -> list[Tensor]:
+        return [self.direction(i, grad) for i, grad in enumerate(grads)]
 
     def _ahead(self, grad: Tensor, momentum: Tensor, step: Step) -> Tensor:
         """Renew the momentum, and give Nesterov's view of it: one step further along the same gradient."""

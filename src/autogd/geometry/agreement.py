@@ -54,7 +54,7 @@ def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, A
         and _contradicts(role.atom, told, reading.candidates[role.parameter])
         # what multiplies a product by a constant (T5, a low-rank pair) is the catalogue's to know, and so is whether a
         # table that is sliced was meant to be looked up
-        and not same_cut(role.atom, replace(told, scale=role.atom.scale, depth_share=role.atom.depth_share))
+        and not same_cut(role.atom, _counted_like(told, role.atom))
     ]
 
 
@@ -63,3 +63,7 @@ def _contradicts(known: Atom, told: Atom, candidates: Sequence[Atom]) -> bool:
     alike = known.kind == told.kind and known.fan_in == told.fan_in and known.depth_share == told.depth_share
     more = alike and told.parts > known.parts and known.fan_out * known.parts == told.fan_out * told.parts
     return not more and not any(same_cut(known, atom) for atom in candidates)
+
+
+def _counted_like(told: Atom, known: Atom) -> Atom:
+    return replace(told, scale=known.scale, depth_share=known.depth_share, stack=known.stack)

@@ -80,6 +80,7 @@ class Role:
     atom: Atom
     tied: tuple[str, ...] = ()
     source: Source = "catalogue"
+    readout: bool = False
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
@@ -156,6 +157,13 @@ def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
     return found
 
 
+def _nearest_before(roles: Sequence[Role], place: int) -> Role | None:
+    """For a vector among bare parameters, maybe a bias, the nearest weight before it that has as many outputs."""
+    shape = roles[place].parameter.shape
+    before = reversed(roles[:place])
+    return next((r for r in before if r.parameter.dim() > 1 and r.parameter.shape[:1] == shape), None)
+
+
 def share_biases(roles: Sequence[Role]) -> list[Role]:
     """The roles as minibatches want them: a bias is one more column of its weight, for an input that is always 1.
 
@@ -173,13 +181,6 @@ def share_biases(roles: Sequence[Role]) -> list[Role]:
 
 def _share(bias_role: Role, owner: Role) -> float:
     return bias_share(owner.parameter.numel(), bias_role.parameter.numel())
-
-
-def _nearest_before(roles: Sequence[Role], place: int) -> Role | None:
-    """For a vector among bare parameters, maybe a bias, the nearest weight before it that has as many outputs."""
-    shape = roles[place].parameter.shape
-    before = reversed(roles[:place])
-    return next((r for r in before if r.parameter.dim() > 1 and r.parameter.shape[:1] == shape), None)
 
 
 def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
@@ -249,7 +250,7 @@ def _free_readout(roles: list[Role], order: Sequence[Tensor]) -> list[Role]:
     """The last matrix in the order of registration is the readout: logits may have any size, so its size is free."""
     matrices = {role.parameter for role in roles if role.atom.kind in LAYERS and not role.atom.free}
     last = next((parameter for parameter in reversed(order) if parameter in matrices), None)
-    return [replace(r, atom=replace(r.atom, free=True)) if r.parameter is last else r for r in roles]
+    return [replace(r, atom=replace(r.atom, free=True), readout=True) if r.parameter is last else r for r in roles]
 
 
 def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]]]:

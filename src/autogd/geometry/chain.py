@@ -1,12 +1,22 @@
 """How many layers compound: the longest run of layers without a norm layer among them."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import nn
 
 from autogd.geometry.catalogue import Role
 
-__all__ = ["chain_of"]
+__all__ = ["Runs", "chain_of", "joined", "runs_of"]
+
+
+class Runs(NamedTuple):
+    """Runs of layers without a norm layer among them: before the first norm layer, the longest, after the last."""
+
+    first: float
+    longest: float
+    last: float
+    broken: bool  # whether there is a norm layer
 
 
 def chain_of(model: nn.Module, roles: Sequence[Role]) -> float:
@@ -21,12 +31,30 @@ def chain_of(model: nn.Module, roles: Sequence[Role]) -> float:
     >>> [chain_of(model, read_roles(model)) for model in (plain, normed)]
     [3.0, 3.0]
     """
+    return runs_of(model, roles).longest
+
+
+def runs_of(model: nn.Module, roles: Sequence[Role]) -> Runs:
+    """The runs of a model that may be one stage of several."""
     shares = {role.parameter: role.atom.depth_share for role in roles}
-    longest = run = 0.0
+    runs = [0.0]
     for module in model.modules():
         if "norm" in type(module).__name__.lower():
-            run = 0.0
+            runs.append(0.0)
             continue
-        run += sum(shares.get(parameter, 0.0) for parameter in module.parameters(recurse=False))
-        longest = max(longest, run)
+        runs[-1] += sum(shares.get(parameter, 0.0) for parameter in module.parameters(recurse=False))
+    return Runs(runs[0], max(runs), runs[-1], len(runs) > 1)
+
+
+def joined(stages: Sequence[Runs]) -> float:
+    """D of stages one after the other: a run goes on from one to the next.
+
+    >>> joined([Runs(1, 2, 2, True), Runs(3, 3, 3, False), Runs(1, 4, 1, True)])
+    6
+    """
+    longest = run = 0.0
+    for stage in stages:
+        run += stage.first
+        longest = max(longest, run, stage.longest)
+        run = stage.last if stage.broken else run
     return longest

@@ -22,9 +22,9 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
     """Start every parameter at the size that keeps activations at unit root-mean-square, in place; returns the model.
 
     Matrices and kernel taps become random semi-orthogonal matrices at the size of Prescription 1. A table that is tied
-    to the readout is at the readout's size, its rows in random directions. The network is looked at on a batch, or
-    without one on a guess of what it takes: tables that are added to such a table start at its size, and the branches
-    of a residual stream that begins with it share its size, √n of it each for n branches. What nobody knows stays.
+    to the readout is at the readout's size, its rows in random directions. Tables that are added to such a table start
+    at its size, and so do the branches of a residual stream that begins with it: the network is looked at on the batch,
+    or on a guess of what it takes. A parameter that nobody knows keeps what it holds.
 
     Numbers are drawn on the generator's device (the CPU without one), so that a seed gives the same weights whatever
     device the model is on. Skip this when fine-tuning: it overwrites the weights.
@@ -82,7 +82,7 @@ def _share(reading: Reading, tied: set[Tensor]) -> None:
         total = size * math.sqrt(len(stream.tables))
         for end in stream.ends if total < 1 else ():
             if end not in done and end not in tied:
-                end.mul_(total / math.sqrt(len(stream.ends)))
+                end.mul_(total)
         done.update(stream.tables, stream.ends)
 
 

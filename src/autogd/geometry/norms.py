@@ -5,7 +5,10 @@ from torch import Tensor
 
 from autogd.geometry.atom import Atom
 
-__all__ = ["accumulation_dtype", "frobenius", "operator_norm", "rounding"]
+__all__ = ["LEAST", "accumulation_dtype", "frobenius", "operator_norm", "rounding"]
+
+# Beside the largest tensor, no gradient this small is signal, in any type: a batch norm over two samples has none.
+LEAST = 64 * torch.finfo(torch.float64).eps
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -12,7 +12,7 @@ from autogd.jax.labels import Label, Labelled, default_label, read_leaves
 from autogd.jax.parts import accumulation_dtype, scaled
 from autogd.jax.theorem import norms_of, parts_of, split
 from autogd.optim.bound import ExponentialMajorisation
-from autogd.optim.rule import decayed, theorem_2
+from autogd.optim.rule import affordable, decayed, theorem_2
 
 __all__ = ["AGDState", "agd", "labelled"]
 
@@ -75,9 +75,11 @@ def agd(
             # zero times a gradient that is not finite is not zero
             steps.append(jnp.where(summary.finite, step, jnp.zeros_like(step)))
         if weight_decay:
-            keeps = decayed(eta * gain * parts.depth_shares / parts.depth, weight_decay, jnp)
-            for i, (keep, weight) in enumerate(zip(keeps, jax.tree.leaves(params), strict=True)):
-                steps[i] = keep.astype(weight.dtype) * weight + steps[i] - weight
+            moves = eta * gain * parts.depth_shares / parts.depth
+            keeps, shares = decayed(moves, weight_decay, jnp), affordable(moves, weight_decay, jnp)
+            for i, weight in enumerate(jax.tree.leaves(params)):
+                keep, share = keeps[i].astype(weight.dtype), shares[i].astype(weight.dtype)
+                steps[i] = keep * weight + share * steps[i] - weight
         told = AGDState(eta, summary.G, state.skipped_steps + ~summary.finite)
         return jax.tree.unflatten(jax.tree.structure(updates), steps), told
 

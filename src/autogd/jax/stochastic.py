@@ -71,7 +71,7 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
             raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
         leaves = _share_biases(_free_readout(labelled(updates, label)))
         parts = parts_of(leaves)
-        G, _, moving, finite = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
+        G, _, moving, finite, _ = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
         active = finite & (G > 0)
         # a gradient that is not finite changes nothing, and zero times it would not be zero
         grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
@@ -156,4 +156,4 @@ def _share_biases(leaves: list[Labelled]) -> list[Labelled]:
 
 
 def _half(array: jax.Array) -> jnp.dtype:
-    return jnp.dtype(jnp.float32 if array.dtype == jnp.float64 else jnp.bfloat16)
+    return jnp.dtype(jnp.float64 if array.dtype == jnp.float64 else jnp.bfloat16)

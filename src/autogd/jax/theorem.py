@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from autogd.geometry.norms import rounding
+from autogd.geometry.norms import LEAST, rounding
 from autogd.jax.labels import Labelled
 from autogd.jax.parts import accumulation_dtype, frobenius
 
@@ -54,7 +54,7 @@ def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
         depth_shares=jnp.array([atom.depth_share for atom in atoms], dtype),
         reach=per_part([atom.depth_share * atom.scale for atom in atoms]),
         speaks_for=per_part([atom.parts / atom.depth_share for atom in atoms]),
-        noise=per_part([rounding(_torch_dtype(leaf.array)) * _is_lone_bias(leaf) for leaf in leaves]),
+        noise=per_part([rounding(_torch_dtype(leaf.array)) if _is_lone_bias(leaf) else LEAST for leaf in leaves]),
         mate=jnp.array(mate) if any(mate_noise) else None,
         mate_noise=jnp.array(mate_noise, dtype),
         totals=lambda values: jax.ops.segment_sum(values, owner, len(leaves)),

@@ -12,12 +12,14 @@ from autogd.engine.base import ReadsArchitecture
 from autogd.engine.dtensor import spread_of
 from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
+from autogd.engine.ranks import Peers, others_of
+from autogd.engine.shards import aligned
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
-from autogd.optim.rule import decayed, theorem_2
+from autogd.optim.rule import Summary, affordable, decayed, theorem_2
 
-__all__ = ["AGD"]
+__all__ = ["AGD", "gradients"]
 
 
 class AGD(ReadsArchitecture):
@@ -43,6 +45,8 @@ class AGD(ReadsArchitecture):
         maximize: ascend instead.
         atoms: rules that override the catalogue, by full parameter name.
         groups: settings by name: `{"encoder.*": {"gain": 0.1}, "*.bias": {"weight_decay": 0}}`.
+        process_group: a group, or a mesh, whose ranks hold parts of one model as plain tensors (pipeline stages,
+            experts); False if every rank trains a model of its own. DDP, FSDP2 and DTensors need none.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
@@ -67,12 +71,14 @@ class AGD(ReadsArchitecture):
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
+        process_group: Any = None,
         **refused: Any,
     ) -> None:
         self.majorisation: Majorisation = majorisation or ExponentialMajorisation()
         super().__init__(
             params, geometry=geometry, sizes=sizes, atoms=atoms, averaging=averaging, gain=gain,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize, groups=groups, refused=refused,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, groups=groups,
+            process_group=process_group, refused=refused,
         )  # fmt: skip
 
     @_disable_dynamo  # backends are already fused, and a trace would soon be invalid
@@ -86,6 +92,9 @@ class AGD(ReadsArchitecture):
         if self._swapped or self._awaits_train:
             self._outside("step()")
         self._reminder.steps += 1
+        if self._peers is not None and not self._peers.settled:
+            self._peers = None
+            self._backends.clear()
         key = self._architecture.version, *(
             (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
@@ -93,22 +102,42 @@ class AGD(ReadsArchitecture):
         backend = self._backends.get(key) or self._new_backend(key)
         if backend is not None:
             self._take(backend)
+        elif (peers := self._join()).group is not None:
+            self._sit_out(peers)
         return loss
+
+    def _sit_out(self, peers: Peers) -> Summary:
+        """A step for which other ranks have gradients, and this one has none: it takes part in their sums."""
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        wide = any(parameter.dtype == torch.float64 for parameter in parameters)
+        none = torch.zeros((), dtype=torch.float64 if wide else torch.float32, device=parameters[0].device)
+        others = others_of(peers, [], [], none)
+        assert others is not None
+        others.max(none)
+        depth, total, duals = others.sum(none.expand(3))
+        if none.device.type == "cpu" and not duals < torch.inf:
+            raise ValueError("a gradient is not finite on another process; no weight was changed. Scale the loss down")
+        G = total / depth.clamp(min=torch.finfo(depth.dtype).tiny)
+        self.learning_rate, self.gradient_summary = self.majorisation.learning_rate(G), G
+        return Summary(G, none, none, duals < torch.inf, depth)
 
     def _take(self, backend: Backend) -> None:
         """Measure gradients along their directions, apply the rule, update weights and average."""
         plan = backend.plan
-        grads: list[Any] = [parameter.grad for parameter in plan.parameters]
-        grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads
+        grads = gradients(plan)
         norms = backend.measure(grads)
-        eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
+        eta, coefficients, summary = theorem_2(
+            norms.gradients, plan, self.majorisation.learning_rate, others=plan.others
+        )
         if plan.on_cpu and not summary.finite:
             self._refuse(plan, grads)
         eta = torch.where(summary.finite, eta, 0)
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
-            keeps = decayed(eta * abs(multipliers) * plan.depth_shares / plan.depth, decay)
+            moves = eta * abs(multipliers) * plan.depth_shares / summary.depth
+            keeps = decayed(moves, decay)
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         if isinstance(multipliers, Tensor) and multipliers.dim():
             coefficients = coefficients * multipliers[plan.owner]
         elif isinstance(multipliers, Tensor) or multipliers != 1:
@@ -141,3 +170,10 @@ class AGD(ReadsArchitecture):
         self._last = (plan, duals, active, multipliers)
         if finite is not None:
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
+
+
+def gradients(plan: Plan) -> list[Any]:
+    """Of all tensors of a plan, as they are now; each lies over the ranks as its parameter does."""
+    pairs = [(parameter, parameter.grad) for parameter in plan.parameters]
+    grads: list[Any] = [grad if type(grad) is Tensor else aligned(grad, parameter) for parameter, grad in pairs]
+    return [grad.coalesce() if grad.is_sparse else grad for grad in grads] if plan.sparse else grads

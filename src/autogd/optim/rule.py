@@ -8,7 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Parts", "Summary", "above_noise_floor", "decayed", "held", "summarise", "theorem_2", "total"]
+__all__ = [
+    "Others", "Parts", "Summary", "above_noise_floor", "affordable", "decayed", "held", "summarise", "theorem_2",
+    "total",
+]  # fmt: skip
 
 ROW = 1 << 10  # numbers that are added up on one thread
 
@@ -26,6 +29,24 @@ class Parts(Protocol):
     totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
 
 
+class Others(Protocol):
+    """Who holds other parts of the same model: sums and maxima then run over all of them."""
+
+    @property
+    def shares(self) -> Any:
+        """Of each part here: one over how many hold it."""
+
+    @property
+    def depth(self) -> Any:
+        """What the parts here add to L."""
+
+    def sum(self, values: Any) -> Any:
+        """The sum over all."""
+
+    def max(self, value: Any) -> Any:
+        """The largest of all."""
+
+
 class Summary(NamedTuple):
     """The gradients of a step, summarised."""
 
@@ -33,14 +54,20 @@ class Summary(NamedTuple):
     duals: Any  # of each part: scale × depth share × the norm of its gradient
     active: Any  # of each part: whether it is above the noise floor, and so moves
     finite: Any
+    depth: Any  # L
 
 
-def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
+def summarise(norms: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Summary:
     """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
-    active = above_noise_floor(duals, parts, xp)
-    G = total(xp.where(active, duals, 0)) / parts.depth
-    return Summary(G, duals, active, duals.sum() < xp.inf)  # nan is not less than anything
+    active = above_noise_floor(duals, parts, xp, others)
+    here = xp.where(active, duals, 0)
+    if others is None:
+        finite = duals.sum() < xp.inf  # nan is not less than anything
+        return Summary(total(here) / parts.depth, duals, active, finite, parts.depth)
+    sums = xp.stack([others.depth, total(others.shares * here), (others.shares * duals).sum()])
+    depth, all_here, all_duals = others.sum(sums)
+    return Summary(all_here / depth, duals, active, all_duals < xp.inf, depth)
 
 
 def total(values: Any) -> Any:
@@ -49,7 +76,7 @@ def total(values: Any) -> Any:
     return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
 
 
-def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:
+def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Any:
     """Which parts' gradients stand out from rounding.
 
     A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
@@ -61,14 +88,14 @@ def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch) -> Any:
     # times the number of its siblings, a part speaks for its whole tensor
     sizes = duals * parts.speaks_for
     largest = sizes.max() if parts.totals is None else (parts.totals(duals) / parts.depth_shares).max()
-    active = sizes > parts.noise * largest
+    active = sizes > parts.noise * (largest if others is None else others.max(largest))
     if parts.mate is not None:
         active &= sizes > parts.mate_noise * sizes[parts.mate]
     return active
 
 
 def theorem_2(
-    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch, others: Others | None = None
 ) -> tuple[Any, Any, Summary]:
     """η, what every part's gradient is multiplied by, and the summary.
 
@@ -79,10 +106,10 @@ def theorem_2(
     >>> round(float(eta), 4), round(float(coefficients[0]), 4)
     (0.6931, -0.3466)
     """
-    summary = summarise(norms, parts, xp)
+    summary = summarise(norms, parts, xp, others)
     eta = learning_rate(summary.G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.active, parts.reach / norms, 0) * (eta / -parts.depth), summary
+    return eta, xp.where(summary.active, parts.reach / norms, 0) * (eta / -summary.depth), summary
 
 
 def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
@@ -92,6 +119,15 @@ def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
     tensor([0.9000, 0.0000])
     """
     return xp.clip(1 - moves * decay, min=0)
+
+
+def affordable(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """The share of a step that λη/L ≤ 1 leaves: with a longer one a weight would end above 1/λ times its target size.
+
+    >>> affordable(torch.tensor([0.1, 20.0]), 1.0)
+    tensor([1.0000, 0.0500])
+    """
+    return 1 / xp.clip(moves * decay, min=1)
 
 
 def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from autogd.engine.backend import Average, Backend, Step
+from autogd.engine.ranks import Peers, others_of
 from autogd.geometry.atom import Rule
-from autogd.optim.agd import AGD
+from autogd.optim.agd import AGD, gradients
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import decayed, held, summarise, total
+from autogd.optim.rule import Summary, affordable, decayed, held, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -41,6 +43,7 @@ class StochasticAGD(AGD):
         maximize: ascend instead.
         atoms: as for `AGD`.
         groups: as for `AGD`.
+        process_group: as for `AGD`.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -72,18 +75,24 @@ class StochasticAGD(AGD):
         maximize: bool = False,
         atoms: Mapping[str, Rule] | None = None,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
+        process_group: Any = None,
         **refused: Any,
     ) -> None:
         super().__init__(
             params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
-            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups, **refused,
+            weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups,
+            process_group=process_group, **refused,
         )  # fmt: skip
+        # the rate's scalars go with the groups, where torch keeps a number's type as it is; they are there from the
+        # start, because torch.distributed.checkpoint loads what is there already
+        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        self.param_groups[0]["rate"] = torch.zeros(len(RateState._fields), dtype=torch.float64 if wide else None)
 
     def _take(self, backend: Backend) -> None:
         """Direction and measure, rule, rate, update, average."""
         self._notice_schedule()
         plan = backend.plan
-        grads: list[Any] = [parameter.grad for parameter in plan.parameters]
+        grads = gradients(plan)
         if plan.sparse:
             grads = [grad.to_dense() if grad.is_sparse else grad for grad in grads]
         if self._ready is not backend or not self.state[plan.parameters[0]]:
@@ -92,7 +101,9 @@ class StochasticAGD(AGD):
         momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
 
         norms = backend.measure(grads, momenta)
-        G, duals, moving, finite = summarise(norms.gradients, plan)
+        G, duals, moving, finite, L = summarise(norms.gradients, plan, others=plan.others)
+        others, in_momenta = plan.others, plan.reach * norms.momenta
+        momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
         if plan.on_cpu and not finite:
             self._refuse(plan, grads)
         self.gradient_summary = G
@@ -100,27 +111,44 @@ class StochasticAGD(AGD):
             return  # a batch without a gradient is no step
         active = finite & (G > 0)
 
-        # the rate's state is kept in the groups: in `state`, load_state_dict would cast it
-        saved = self.param_groups[0].get("rate")
-        before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(plan.reach).unbind())
-        state, intake = counted(before, G, active)
-        size = momentum_size(total(plan.reach * norms.momenta) / plan.depth, before.steps)
-        chain, bound = self._architecture.chain, self.majorisation.learning_rate
-        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, plan.depth, chain, bound)
-        eta = torch.where(active, eta, 0)
+        eta, state, intake = self._rate(G, momenta_sum / L, L, active)
 
         multipliers, decay = self._settings(plan)
-        moves = eta * abs(multipliers) * plan.depth_shares / plan.depth  # of every tensor, in units of its size
+        moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
         keeps = held(norms.weights, plan.held_at, moves)
         if decay is not None:
             keeps = keeps * decayed(moves, decay)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
-        coefficients = torch.where(moving, plan.reach, 0) * (steps / -plan.depth)
+        coefficients = torch.where(moving, plan.reach, 0) * (steps / -L)
+        if decay is not None:
+            coefficients = coefficients * affordable(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
         mask = None if plan.on_cpu else active
         backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
         self.param_groups[0]["rate"] = torch.stack(state)
         self._tell(eta, G, plan, duals, moving, multipliers, None if plan.on_cpu else finite)
+
+    def _rate(self, G: Tensor, momenta: Tensor, L: Any, active: Tensor) -> tuple[Tensor, RateState, Tensor]:
+        """η, the rate's new scalars, and what the gradients are multiplied by on their way into the momentum."""
+        saved = self.param_groups[0].get("rate")
+        before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
+        state, intake = counted(before, G, active)
+        size, peers = momentum_size(momenta, before.steps), self._peers
+        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
+        bound = self.majorisation.learning_rate
+        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
+        return torch.where(active, eta, 0), state, intake
+
+    def _sit_out(self, peers: Peers) -> Summary:
+        """The same, and the step counts."""
+        summary = super()._sit_out(peers)
+        none = torch.zeros_like(summary.G)
+        others = others_of(peers, [], [], none)
+        assert others is not None
+        L = summary.depth.clamp(min=torch.finfo(none.dtype).tiny)
+        eta, state, _ = self._rate(summary.G, others.sum(none) / L, L, summary.finite & (summary.G > 0))
+        self.learning_rate, self.param_groups[0]["rate"] = eta, torch.stack(state)
+        return summary
 
     def _notice_schedule(self) -> None:
         """Say once that a schedule multiplies a rate which falls by itself."""

@@ -136,7 +136,11 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [place.device] if place.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices)
+    parallel = DistributedDataParallel(model, device_ids=devices)
+    # Gloo's thread may still hold the tensors of its first broadcast. If an error frees the model at once, torch waits
+    # for that thread with the interpreter's lock in hand, and the thread for the lock: for ever
+    place.wait()
+    return parallel
 
 
 @contextmanager

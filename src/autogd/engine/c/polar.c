@@ -1,4 +1,4 @@
-/* The arithmetic of autogd.geometry.zolotarev, where everything is a multiplication of tiles of 16 x 16. */
+/* The arithmetic of autogd.engine.rational, where everything is a multiplication of tiles of 16 x 16. */
 #include "polar.h"
 
 #include <math.h>

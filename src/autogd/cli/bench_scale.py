@@ -1,0 +1,84 @@
+"""Plan a step on many ranks and print what it costs each of them: bytes over the network, FLOPs, memory.
+
+Nothing is run: the plan is worked out on meta tensors, as the ranks themselves do it. Shown is the rank that has the
+most, with the mean over all ranks beside it. The methods are our own step (one owner a matrix), every rank gathering
+every matrix, AdamW, and a low-rank step like Dion's (its rank is a quarter of the smaller side).
+
+example: autogd bench scale --ranks 256 --shapes llama-3-8b
+"""
+
+import json as jsonlib
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from autogd.experiments.scale.cost import Cost, costs, tensors_of
+from autogd.experiments.scale.shapes import SHAPES
+from autogd.report.scale_figure import draw_scale
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `autogd bench scale` takes."""
+
+    ranks: tuple[int, ...] = (8, 64, 256, 1024, 4096)
+    """how many ranks; several make several tables"""
+    shapes: str = "llama-3-8b"
+    """whose parameters: gpt2-small, llama-3-8b or llama-3-70b"""
+    mesh: str = "fsdp"
+    """fsdp (weights cut over all ranks), hsdp (over 8, copies of that), or ddp (copies)"""
+    figure: Path | None = None
+    """where a figure over the number of ranks goes"""
+    json: bool = False
+    """print JSON instead of tables: every rank of every method"""
+
+
+def run(options: Options) -> int:
+    """Plan the step and print its tables."""
+    if options.shapes not in SHAPES:
+        raise ValueError(f"shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
+    if any(ranks < 1 for ranks in options.ranks):
+        raise ValueError(f"ranks: expected numbers ≥ 1, found {min(options.ranks)}")
+    tensors = tensors_of(SHAPES[options.shapes]())
+    found = [cost for ranks in options.ranks for cost in costs(tensors, ranks, options.mesh)]
+    if options.figure is not None:
+        options.figure.write_bytes(draw_scale(found))
+    if options.json:
+        print(jsonlib.dumps([asdict(cost) for cost in found]))
+        return 0
+    console = Console()
+    Console(width=console.width if sys.stdout.isatty() else 140).print(_table(options, found))
+    return 0
+
+
+def _table(options: Options, found: list[Cost]) -> Table:
+    table = Table(title=f"a step of {options.shapes}, {options.mesh}: the rank that has the most (mean)")
+    for head in ("ranks", "method", "sent", "received", "FLOPs", "state and buffers"):
+        table.add_column(head, justify="left" if head == "method" else "right")
+    for cost in found:
+        cells = [_cell(cost, quantity) for quantity in ("sent", "received", "flops", "peak")]
+        table.add_row(f"{cost.ranks:,}", cost.method, *cells, end_section=cost.method == found[-1].method)
+    return table
+
+
+def _cell(cost: Cost, quantity: str) -> str:
+    unit = "" if quantity == "flops" else "B"
+    return f"{_short(cost.most(quantity), unit)} ({_short(cost.mean(quantity), unit)})"
+
+
+def _short(number: float, unit: str) -> str:
+    """A number with three digits and a prefix.
+
+    >>> _short(24_500_000_000, "B")
+    '24.5 GB'
+    """
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if number < 999.5 or prefix == "P":
+            return f"{number:.3g} {prefix}{unit}".strip()
+        number /= 1000
+    raise AssertionError

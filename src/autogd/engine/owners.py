@@ -1,0 +1,222 @@
+"""One owner a matrix: which rank orthogonalises what, and what that costs each rank.
+
+Every rank works the plan out for itself, from shapes and placements alone, and all come to the same one. A tensor is
+cut into blocks of whole matrices. Blocks go, the most expensive first, to the rank that has the least to do so far; so
+equal shapes go round, and a shape that occurs once goes where there is room. Nothing here touches a tensor's numbers.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from autogd.engine.shards import Piece, Split, piece_at
+from autogd.geometry.atom import Atom
+
+__all__ = ["ROOM", "Block", "Layout", "Ownership", "Traffic", "assign", "blocks_of", "flops", "is_local", "traffic"]
+
+ROOM = 1 << 26  # numbers that a rank may receive in one round, unless a single matrix has more
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies over the ranks of a group.
+
+    Args:
+        shape: of the whole tensor.
+        splits: the mesh axes that cut it.
+        coordinates: of each rank of the group, its place in the mesh.
+
+    >>> rows = Layout((4, 2), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
+    >>> rows.piece(1).rows[0], rows.same_copy(0, 1)
+    ((range(2, 4),), True)
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[Split, ...]
+    coordinates: tuple[tuple[int, ...], ...]
+
+    def piece(self, rank: int) -> Piece:
+        """What a rank of the group holds."""
+        place = self.coordinates[rank]
+        return _piece(self.shape, self.splits, tuple(0 if i in self._uncut else c for i, c in enumerate(place)))
+
+    def same_copy(self, one: int, other: int) -> bool:
+        """Whether two ranks hold pieces of the same copy of the tensor; HSDP and DDP have several copies."""
+        here, there = self.coordinates[one], self.coordinates[other]
+        return all(here[axis] == there[axis] for axis in self._uncut)
+
+    @cached_property
+    def _uncut(self) -> tuple[int, ...]:
+        """The mesh axes along which there are copies."""
+        cut = {split.axis for split in self.splits}
+        return tuple(axis for axis in range(len(self.coordinates[0])) if axis not in cut)
+
+
+@lru_cache(maxsize=1 << 16)
+def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[int, ...]) -> Piece:
+    return piece_at(shape, splits, coordinate)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole matrices of one tensor: `count` rows of its first dimension from `first` on, and the atom of these rows."""
+
+    tensor: int
+    first: int
+    count: int
+    atom: Atom
+    shape: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        """Numbers in the block."""
+        return math.prod(self.shape)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations to orthogonalise it, in units of what one product of side² × length takes."""
+        return flops(self.atom)
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Blocks, the owner of each, and the rounds in which they are exchanged; a tensor's blocks share a round."""
+
+    blocks: tuple[Block, ...]
+    owners: tuple[int, ...]
+    rounds: tuple[tuple[int, ...], ...]
+    ranks: int
+
+    def load(self, rank: int) -> int:
+        """What a rank has to orthogonalise, in the units of `Block.flops`."""
+        return sum(block.flops for block, owner in zip(self.blocks, self.owners, strict=True) if owner == rank)
+
+
+@dataclass
+class Traffic:
+    """Numbers that a rank sends to others and receives from them, in one step."""
+
+    sent: int = 0
+    received: int = 0
+    owned: int = 0
+
+
+@lru_cache(maxsize=4096)
+def flops(atom: Atom) -> int:
+    """Side² × length, summed over the matrices of an atom; 0 if its parts are vectors.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import matrix
+    >>> flops(matrix(torch.zeros(6, 4), stack=2))
+    72
+    """
+    side, length = sorted((atom.fan_out, atom.fan_in))
+    return atom.parts * side * side * length if side > 1 else 0
+
+
+def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list[Block]:
+    """A tensor as blocks of whole matrices: at most one a rank, cut where its parts lie one after the other.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import matrix
+    >>> [(b.first, b.count) for b in blocks_of(0, (6, 4), matrix(torch.zeros(6, 4), stack=3), ranks=2)]
+    [(0, 4), (4, 2)]
+    """
+    shape = tuple(shape)
+    parts = atom.shape[0] if 0 in atom.grid else 1
+    if parts == 1 or shape[0] % parts:
+        return [Block(tensor, 0, shape[0], atom, shape)]
+    each, step = shape[0] // parts, -(-parts // ranks)
+    found = []
+    for start in range(0, parts, step):
+        count = min(step, parts - start)
+        some = replace(atom, shape=(count, *atom.shape[1:]))
+        found.append(Block(tensor, start * each, count * each, some, (count * each, *shape[1:])))
+    return found
+
+
+def is_local(layout: Layout, atom: Atom) -> bool:
+    """Whether every matrix lies whole on some rank, as experts do that are cut along the first dimension.
+
+    Then nothing is exchanged. A tensor that is whole everywhere does not count: its copies share the work.
+    """
+    if not layout.splits:
+        return False
+    return not any(layout.piece(rank).cuts_parts(atom) for rank in range(len(layout.coordinates)))
+
+
+def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room: int = ROOM) -> Ownership:
+    """Give every matrix of the tensors one owner.
+
+    Args:
+        tensors: of each, its number in the plan, its shape and its atom.
+        ranks: how many can own.
+        room: numbers that a rank may receive in one round.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import matrix
+    >>> shapes = [(8, 8), (8, 8), (4, 4)]
+    >>> assign([(i, shape, matrix(torch.zeros(shape))) for i, shape in enumerate(shapes)], ranks=2).owners
+    (0, 1, 0)
+    """
+    # equal tensors stand together, so that they go round the ranks, and one round has work for all of them
+    each = [(tuple(shape), atom, blocks_of(number, shape, atom, ranks)) for number, shape, atom in tensors]
+    each.sort(key=lambda e: (-max(block.flops for block in e[2]), e[0], e[1].shape, e[1].rows, e[2][0].tensor))
+    cut = [blocks for _, _, blocks in each]
+    blocks = [block for some in cut for block in some]
+    waiting = [(0, rank) for rank in range(ranks)]
+    owners = []
+    for block in blocks:
+        load, rank = heapq.heappop(waiting)
+        owners.append(rank)
+        heapq.heappush(waiting, (load + block.flops, rank))
+    return Ownership(tuple(blocks), tuple(owners), _rounds(cut, ranks, room), ranks)
+
+
+def _rounds(cut: Sequence[Sequence[Block]], ranks: int, room: int) -> tuple[tuple[int, ...], ...]:
+    """Tensors in turn, until every rank has a block and they have no more room."""
+    rounds: list[tuple[int, ...]] = []
+    some: list[int] = []
+    held = at = 0
+    for blocks in cut:
+        size = sum(block.numel for block in blocks)
+        if len(some) >= ranks and held + size > room * ranks:
+            rounds.append(tuple(some))
+            some, held = [], 0
+        some += range(at, at + len(blocks))
+        held += size
+        at += len(blocks)
+    return (*rounds, tuple(some)) if some else tuple(rounds)
+
+
+def traffic(ownership: Ownership, layouts: dict[int, Layout]) -> list[Traffic]:
+    """What each rank sends and receives in a step: pieces to the owners, directions back.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import matrix
+    >>> rows = Layout((4, 4), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
+    >>> [(t.sent, t.received) for t in traffic(assign([(0, (4, 4), matrix(torch.zeros(4, 4)))], 2), {0: rows})]
+    [(8, 8), (8, 8)]
+    """
+    found = [Traffic() for _ in range(ownership.ranks)]
+    known: dict[Any, list[tuple[int, int]]] = {}  # equal layouts and rows have equal numbers
+    for block, owner in zip(ownership.blocks, ownership.owners, strict=True):
+        layout = layouts[block.tensor]
+        found[owner].owned += block.numel
+        key = layout.shape, layout.splits, id(layout.coordinates), block.first, block.count
+        if key not in known:
+            held = [layout.piece(rank).numbers(block.first, block.count) for rank in range(ownership.ranks)]
+            known[key] = [(rank, numbers) for rank, numbers in enumerate(held) if numbers]
+        owners = found[owner]
+        for rank, numbers in known[key]:
+            if rank == owner:
+                continue
+            there = layout.same_copy(rank, owner)  # the owner's own copy supplies it; directions go to all copies
+            found[rank].sent += numbers * there
+            owners.received += numbers * there
+            owners.sent += numbers
+            found[rank].received += numbers
+    return found

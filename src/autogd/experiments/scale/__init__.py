@@ -1,0 +1,1 @@
+"""What a step costs on many ranks: planned, not run."""

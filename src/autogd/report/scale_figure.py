@@ -1,0 +1,37 @@
+"""What a step costs a rank, drawn over the number of ranks."""
+
+import io
+from collections.abc import Sequence
+
+from autogd.experiments.scale.cost import Cost
+
+__all__ = ["draw_scale"]
+
+
+def draw_scale(found: Sequence[Cost]) -> bytes:
+    """Bytes received and FLOPs of the rank that has the most, as a PNG.
+
+    >>> from autogd.experiments.scale.cost import Load
+    >>> draw_scale([Cost("ours", "fsdp", n, (Load(0, 1, 1, 1, 1, 1),)) for n in (1, 2)])[1:4]
+    b'PNG'
+    """
+    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+
+    figure = Figure(figsize=(9.2, 3.4), dpi=130, layout="constrained")
+    for place, (quantity, title) in enumerate({"received": "bytes received", "flops": "FLOPs"}.items(), 1):
+        axes = figure.add_subplot(1, 2, place)
+        for method in dict.fromkeys(cost.method for cost in found):
+            chosen = sorted((cost for cost in found if cost.method == method), key=lambda cost: cost.ranks)
+            values = [cost.most(quantity) for cost in chosen]
+            if any(values):
+                axes.plot([cost.ranks for cost in chosen], values, "o-", label=method, markersize=3)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("ranks", fontsize=8)
+        axes.set_title(f"{title} in a step, of the rank that has the most", fontsize=9)
+        axes.tick_params(which="both", labelsize=8)
+        axes.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize=7)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()

@@ -1,0 +1,103 @@
+"""Cases for `many_ranks`: what is counted in a step is what the cost model says."""
+
+from contextlib import contextmanager
+from functools import partial
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from autogd import AGD, StochasticAGD
+from autogd.experiments.scale.cost import costs, tensors_of
+from autogd.experiments.scale.counted import Counted
+from autogd.experiments.scale.shapes import gpt2
+from autogd.experiments.speed.memory import peak_bytes
+from autogd.geometry.polar import orthogonalise
+
+
+def placed(model, mesh, placements):
+    """The model with every parameter on the mesh, and with a gradient there."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            full = torch.randn(parameter.shape)
+            spread = nn.Parameter(distribute_tensor(full, mesh, placements))
+            spread.grad = distribute_tensor(torch.randn(parameter.shape), mesh, placements)
+            module._parameters[name] = spread
+    return model
+
+
+@contextmanager
+def accelerator():
+    """Inside, matrices travel and are multiplied as on an accelerator."""
+    products = partial(orthogonalise, products=torch.bfloat16)
+    with (
+        mock.patch("autogd.engine.spread.wire_dtype", return_value=torch.bfloat16),
+        mock.patch("autogd.geometry.direction.orthogonalise", products),
+        mock.patch("autogd.engine.dtensor.is_native", return_value=False),
+    ):
+        yield
+
+
+def counts(rank, world, given):
+    """GPT-2's shapes at an eighth of the width: bytes and FLOPs of FSDP2, HSDP and copies, on every rank."""
+    small = gpt2(width=96, depth=4, context=64, vocabulary=300)
+    tensors = tensors_of(small)
+    meshes = {"fsdp": init_device_mesh("cpu", (world,)), "hsdp": init_device_mesh("cpu", (1, world))}
+    for name, mesh in meshes.items():
+        placements = [Shard(0)] if name == "fsdp" else [Replicate(), Shard(0)]
+        model = placed(gpt2(width=96, depth=4, context=64, vocabulary=300).to_empty(device="cpu"), mesh, placements)
+        optimiser = StochasticAGD(model)
+        expected = costs(tensors, world, name)[0].loads[rank]
+        with accelerator():
+            optimiser.step()
+            with Counted() as counted, FlopCounterMode(display=False) as flops:
+                optimiser.step()
+            with CommDebugMode() as calls:
+                optimiser.step()
+            peak = peak_bytes(optimiser.step, torch.device("cpu"))
+        for quantity in ("sent", "received"):
+            found, said = getattr(counted, quantity), getattr(expected, quantity)
+            assert abs(found / said - 1) < 0.02, f"{name}, {quantity}: {found} counted, {said} in the model"
+        found = flops.get_total_flops()
+        assert abs(found / expected.flops - 1) < 0.02, f"{name}: {found} FLOPs counted, {expected.flops} in the model"
+        assert counted.calls == {"allreduce_": 2, "alltoall_base_": 2}, counted.calls
+        assert sum(calls.get_comm_counts().values()) == 4, calls.get_comm_counts()
+        # gloo's threads let go of what was sent when they get to it
+        held = peak / expected.temporary
+        assert 0.75 < held < 1.6, f"{name}: {peak} bytes held, {expected.temporary} in the model"
+        whole = costs(tensors, 1, name)[0].loads[0].flops
+        assert found <= 1.25 / world * whole, f"{name}: {found} of {whole}"
+
+
+def experts_stay(rank, world, given):
+    """Experts that are cut along their first dimension are orthogonalised where they are."""
+    mesh = init_device_mesh("cpu", (world,))
+    torch.manual_seed(0)
+    full, slope = torch.randn(8, 6, 5, dtype=torch.float64), torch.randn(8, 6, 5, dtype=torch.float64)
+
+    def made(weight, grad):
+        from dataclasses import replace
+
+        from autogd.geometry.atom import matrix
+
+        parameter = nn.Parameter(weight)
+        parameter.grad = grad
+        atom = replace(matrix(torch.empty(6, 5)), shape=(8, 6, 5), rows=(1,), columns=(2,))
+        return parameter, {"atoms": {"experts": lambda tensor, module: atom}}
+
+    for make in (StochasticAGD, lambda *a, **k: AGD(*a, geometry="spectral", **k)):
+        one, settings = made(full.clone(), slope.clone())
+        make([("experts", one)], **settings, process_group=False).step()
+        spread, settings = made(distribute_tensor(full, mesh, [Shard(0)]), distribute_tensor(slope, mesh, [Shard(0)]))
+        optimiser = make([("experts", spread)], **settings)
+        with Counted() as counted:
+            optimiser.step()
+        assert "alltoall_base_" not in counted.calls, counted.calls
+        assert isinstance(spread, DTensor)
+        torch.testing.assert_close(spread.full_tensor(), one, rtol=1e-10, atol=1e-10)
+        dist.barrier()

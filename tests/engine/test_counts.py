@@ -1,0 +1,14 @@
+"""Bytes and FLOPs that are counted on gloo processes agree with the cost model."""
+
+import pytest
+
+import many_ranks
+
+pytestmark = pytest.mark.distributed
+CASES = ["counts", "experts_stay"]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_what_is_counted_is_what_the_model_says(world):
+    wrong = {case: lines for case, lines in many_ranks.run(world, "count_cases", CASES).items() if lines}
+    assert not wrong, many_ranks.told(wrong)

@@ -1,0 +1,68 @@
+"""A step on many ranks never waits for a device either: after the first one, no number is looked at.
+
+The ranks are those of torch's fake process group: this process is one of four, and its collectives return at once.
+"""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from autogd import AGD, StochasticAGD
+
+LOOKS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__")
+
+
+@pytest.fixture
+def mesh():
+    dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
+    yield init_device_mesh("cpu", (2, 2))
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    seen = []
+
+    def watch(name):
+        original = getattr(torch.Tensor, name)
+
+        def wrapper(self, *args, **kwargs):
+            seen.append(name)
+            return original(self, *args, **kwargs)
+
+        return wrapper
+
+    for name in LOOKS:
+        monkeypatch.setattr(torch.Tensor, name, watch(name))
+    return seen
+
+
+@pytest.mark.parametrize("placements", [[Replicate(), Shard(0)], [Shard(0), Shard(1)]], ids=["hsdp", "two dimensions"])
+@pytest.mark.parametrize("make", [AGD, StochasticAGD, lambda model: AGD(model, geometry="spectral")])
+def test_no_number_is_looked_at(make, placements, mesh, looks, monkeypatch):
+    from autogd.engine import base
+
+    # as on an accelerator: the constants are where they are, and nobody may look at them
+    make_plan = base.make_plan
+
+    def blind(*args):
+        plan = make_plan(*args)
+        plan.on_cpu = False
+        return plan
+
+    monkeypatch.setattr(base, "make_plan", blind)
+    model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
+    for layer in (model[0], model[2]):
+        layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, placements))
+        layer.bias = nn.Parameter(distribute_tensor(layer.bias.data, mesh, [placements[0], Replicate()]))
+    optimiser = make(model)
+    for step in range(3):
+        for p in model.parameters():
+            p.grad = distribute_tensor(torch.randn(p.shape), p.device_mesh, p.placements)
+        looks.clear()
+        optimiser.step()
+        assert step == 0 or looks == []

@@ -1,0 +1,210 @@
+"""Cases for `many_ranks`: training on a mesh is training on one process."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from autogd import AGD, StochasticAGD
+
+STEPS = 20
+ERROR = 1e-8
+
+
+class EveryAtom(nn.Module):
+    """Odd sizes throughout, so that slices cut through parts and some processes hold nothing of a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 12)
+        self.positions = nn.Parameter(torch.randn(1, 4, 12))
+        self.attention = nn.MultiheadAttention(12, 2, batch_first=True)
+        self.norm = nn.LayerNorm(12)
+        self.grouped = nn.Conv1d(12, 18, 3, padding=1, groups=3)
+        self.transposed = nn.ConvTranspose1d(18, 6, 3, padding=1)
+        self.lstm = nn.LSTM(6, 7, batch_first=True)
+        self.bilinear = nn.Bilinear(7, 7, 5)
+        self.slopes = nn.PReLU(5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        h = self.table(x) + self.positions
+        h = self.norm(h + self.attention(h, h, h, need_weights=False)[0])
+        h = self.transposed(self.grouped(h.mT)).mT
+        h, _ = self.lstm(h)
+        return self.head(self.slopes(self.bilinear(h, h).mean(1)))
+
+
+class Block(nn.Module):
+    """What tensor parallelism cuts: columns of one matrix, rows of the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 12)
+        self.norm = nn.LayerNorm(12)
+        self.up = nn.Linear(12, 20)
+        self.down = nn.Linear(20, 12)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        h = self.table(x).mean(1)
+        return self.head(h + self.down(torch.tanh(self.up(self.norm(h)))))
+
+
+MAKERS = {
+    "frobenius": lambda model: AGD(model, weight_decay=0.01),
+    "averaged": lambda model: AGD(model, averaging=True, weight_decay=0.01),
+    "spectral": lambda model: AGD(model, geometry="spectral"),
+    "stochastic": lambda model: StochasticAGD(model, weight_decay=0.01),
+    "stochastic, frobenius": lambda model: StochasticAGD(model, geometry="frobenius"),
+}
+ALL, BOTH = tuple(MAKERS), ("frobenius", "spectral", "stochastic")
+
+
+def whole(model):
+    return {k: (v.full_tensor() if hasattr(v, "full_tensor") else v).clone() for k, v in model.state_dict().items()}
+
+
+def train(build, make, share=(0, 1), place=lambda model: model, steps=STEPS, dtype=torch.float64):
+    """η of every step, what both weights make of a batch half-way, the weights after the last, and the averaged ones.
+
+    Args:
+        build: makes the network.
+        make: makes its optimiser.
+        share: which share of every batch is this rank's, and of how many.
+        place: puts the network on its mesh, and gives what is to be called.
+        steps: how many.
+        dtype: of the weights.
+    """
+    torch.manual_seed(0)
+    model = build().to(dtype)
+    forward = place(model)
+    optimiser = make(model)
+    rates, outputs = [], []
+    everyone = torch.randint(11, (8, 4), generator=torch.Generator().manual_seed(99))
+    for i in range(steps):
+        generator = torch.Generator().manual_seed(i)
+        x = torch.randint(11, (8, 4), generator=generator).chunk(share[1])[share[0]]
+        y = torch.randn(8, 3, generator=generator).to(dtype).chunk(share[1])[share[0]]
+        optimiser.zero_grad()
+        (forward(x) - y).square().mean().backward()
+        optimiser.step()
+        rates.append(optimiser.learning_rate)
+        if i == steps // 2:  # a look at both weights on the way must not change where the gradients are taken
+            with torch.no_grad():
+                outputs.append(model(everyone))
+                with optimiser.averaged():
+                    outputs.append(model(everyone))
+                outputs.append(model(everyone))
+    with optimiser.averaged():
+        average = whole(model)
+    return {"η": torch.stack(rates), "outputs": torch.stack(outputs), **whole(model)}, average, model
+
+
+def alone():
+    """The same on one process, to compare with."""
+    found = {name: train(EveryAtom, MAKERS[name])[:2] for name in ALL}
+    return found | {f"block, {name}": train(Block, MAKERS[name])[:2] for name in BOTH}
+
+
+def agree(found, expected, what, error=ERROR):
+    for ours, theirs in zip(found[:2], expected, strict=True):
+        for key, value in theirs.items():
+            torch.testing.assert_close(
+                ours[key], value, rtol=error, atol=error, msg=lambda message, key=key: f"{what}, {key}: {message}"
+            )
+
+
+def compare(given, names, build, share, place, prefix=""):
+    for name in names:
+        agree(train(build, MAKERS[name], share, place), given[prefix + name], name)
+
+
+def equal_everywhere(model):
+    """Bit by bit, on all ranks."""
+    for name, parameter in model.named_parameters():
+        first = parameter.detach().clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(first, parameter), name
+
+
+# every mesh ----------------------------------------------------------------------------------------------------------
+
+
+def fsdp(rank, world, given):
+    def place(model):
+        fully_shard(model)
+        return model
+
+    compare(given, ALL if world == 2 else BOTH, EveryAtom, (rank, world), place)
+
+
+def ddp(rank, world, given):
+    for name in BOTH:
+        found = train(EveryAtom, MAKERS[name], (rank, world), DistributedDataParallel)
+        agree(found, given[name], name)
+        equal_everywhere(found[2])
+
+
+def hsdp(rank, world, given):
+    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("copies", "shards"))
+
+    def place(model):
+        fully_shard(model, mesh=mesh)
+        return model
+
+    compare(given, BOTH, EveryAtom, (rank, world), place)
+
+
+def tensor_parallel(rank, world, given):
+    mesh = init_device_mesh("cpu", (world,))
+    compare(given, BOTH, Block, (0, 1), lambda model: _parallel(model, mesh), "block, ")
+
+
+def fsdp_and_tensor_parallel(rank, world, given):
+    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("data", "tensor"))
+
+    def place(model):
+        _parallel(model, mesh["tensor"])
+        fully_shard(model, mesh=mesh["data"])
+        return model
+
+    compare(given, BOTH, Block, (mesh["data"].get_local_rank(), 2), place, "block, ")
+
+
+def _parallel(model, mesh):
+    return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def in_float32(rank, world, given):
+    """In float32 ranks part from one process by rounding alone: as much as one process parts from itself.
+
+    FSDP2 adds up gradients in another order, which moves them by 1e-7. Momentum is held in bfloat16, and where such a
+    difference falls on an edge of its rounding, it becomes 1/256 of that number.
+    """
+
+    class Moved(StochasticAGD):
+        def step(self, closure=None):
+            generator = torch.Generator().manual_seed(5)
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
+            return super().step(closure)
+
+    def place(model):
+        fully_shard(model)
+        return model
+
+    def alone(make):
+        return train(EveryAtom, lambda model: make(model, process_group=False), steps=12, dtype=torch.float32)[0]
+
+    def apart(found):
+        return max(float((found[key] - value).abs().max()) for key, value in one.items() if key not in ("η", "outputs"))
+
+    one = alone(StochasticAGD)
+    moved = apart(alone(Moved))
+    spread = apart(train(EveryAtom, StochasticAGD, (rank, world), place, steps=12, dtype=torch.float32)[0])
+    assert 1e-4 < moved < 1e-2, moved
+    assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"
