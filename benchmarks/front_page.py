@@ -3,12 +3,14 @@
 Run: python benchmarks/front_page.py
 """
 
+import json
 from pathlib import Path
 
 from autogd.cli.glossary import markdown as glossary
 from autogd.experiments.quality.records import Records as Quality
 from autogd.experiments.quality.summary import standings as quality_standings
 from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.speed.share import Share
 from autogd.experiments.trust.cells import CELLS
 from autogd.experiments.trust.records import COMMITTED
 from autogd.experiments.trust.records import Records as Trust
@@ -19,6 +21,7 @@ from autogd.report.versus_figure import draw_versus
 
 ROOT = Path(__file__).parents[1]
 README, WHEN_NOT, GLOSSARY = ROOT / "README.md", ROOT / "docs" / "when_not.md", ROOT / "docs" / "glossary.md"
+SHARES = ROOT / "records" / "step-share.json"
 FIGURE = ROOT / "docs" / "images" / "versus_tuned.png"
 
 
@@ -30,8 +33,13 @@ def trust():
     return trust_standings(Trust(COMMITTED).every(), list(CELLS.values()))
 
 
+def shares():
+    """What `autogd bench step --share --threads 1 --rounds 5 --json` printed, in turns in one process."""
+    return [Share(**row) for row in json.loads(SHARES.read_text())]
+
+
 def readme():
-    return {"verdicts": verdicts(quality(), trust()), "costs": costs(quality())}
+    return {"verdicts": verdicts(quality(), trust()), "costs": costs(shares())}
 
 
 def when_not():

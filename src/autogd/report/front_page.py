@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from autogd.experiments.quality.summary import Standing, tally
+from autogd.experiments.speed.share import Share
 from autogd.experiments.trust.cells import CELLS
 from autogd.experiments.trust.summary import RECOVERY, count
 from autogd.experiments.trust.summary import Standing as TrustStanding
@@ -14,7 +15,11 @@ NAMES = {
     "agd-stochastic": "StochasticAGD", "agd-averaged": "AGD, averaging", "agd": "AGD", "adam": "Adam", "muon": "Muon",
     "schedulefree-adamw": "schedule-free AdamW", "prodigy": "Prodigy", "soap": "SOAP",
 }  # fmt: skip
-SHOWN = ("cnn", "resnet", "vit", "gpt", "lstm")
+COSTS = {
+    **{name: NAMES[name] for name in ("agd-stochastic", "agd-averaged", "agd", "adam")},
+    "adam-fused": "Adam, fused",
+}
+COSTS |= {"muon": "Muon"}
 TUNED = ("adam", "muon", "sgd")
 
 
@@ -50,26 +55,25 @@ def verdicts(quality: Sequence[Standing], trust: Sequence[TrustStanding]) -> str
     return "\n".join(lines)
 
 
-def costs(quality: Sequence[Standing]) -> str:
-    """Processor time of a run, relative to Adam's for the same number of steps, as Markdown.
+def costs(shares: Sequence[Share]) -> str:
+    """Time of a training step, forward and backward included, over Adam's, as Markdown.
 
-    >>> one, two = (Standing("gpt", name, None, None, 0, False, 3, 0, 1.0, 0.1, None, seconds)
-    ...             for name, seconds in (("agd-stochastic", 12.0), ("adam", 10.0)))
-    >>> print(costs([one, two]))
-    | workload | StochasticAGD | Adam |
-    | --- | --- | --- |
-    | `gpt` | 1.20 | 1 (10 s) |
+    >>> rows = [Share("gpt", 32, "agd-stochastic", 0.4, 0.2, 0.5), Share("gpt", 32, "adam", 0.4, 0.1, 0.25)]
+    >>> print(costs(rows))
+    | network | batch | StochasticAGD | Adam |
+    | --- | --- | --- | --- |
+    | `gpt` | 32 | 1.20 | 1 (500 ms) |
     """
-    table = {(each.workload, each.optimiser): each.seconds for each in quality}
-    shown = [name for name in SHOWN if (name, "adam") in table]
-    columns = [name for name in NAMES if any((workload, name) in table for workload in shown)]
+    table = {(each.network, each.optimiser): each.training + each.step for each in shares}
+    batches = {each.network: each.batch for each in shares}
+    columns = [name for name in COSTS if any(optimiser == name for _, optimiser in table)]
     rows = []
-    for workload in shown:
-        adam = table[workload, "adam"]
-        cells = [f"{table[workload, name] / adam:.2f}" if (workload, name) in table else "–" for name in columns]
-        cells[columns.index("adam")] = f"1 ({adam:.0f} s)"
-        rows.append((f"`{workload}`", *cells))
-    return "\n".join(grid(("workload", *(NAMES[name] for name in columns)), rows)) if rows else ""
+    for network, batch in batches.items():
+        adam = table[network, "adam"]
+        cells = [f"{table[network, name] / adam:.2f}" for name in columns]
+        cells[columns.index("adam")] = f"1 ({1e3 * adam:.0f} ms)"
+        rows.append((f"`{network}`", str(batch), *cells))
+    return "\n".join(grid(("network", "batch", *(COSTS[name] for name in columns)), rows)) if rows else ""
 
 
 def not_won(trust: Sequence[TrustStanding]) -> str:
