@@ -19,7 +19,9 @@ MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 
 
 def exists(dotted):
-    """Whether some module has the name; if it is written with its owner, whether that owner has it."""
+    """Whether it is a module, or some module has the name; if it is written with its owner, whether that owner has it."""
+    if dotted in OTHERS:
+        return True
     *owners, name = dotted.split(".")
     holders = [module for module in MODULES if hasattr(module, name)]
     names = [re.sub(r"^s\d_", "", module.__name__.split(".")[-1]) for module in holders]

@@ -7,7 +7,7 @@ from torch import nn
 
 from autogd.geometry.catalogue import Role
 
-__all__ = ["Runs", "chain_of", "joined", "runs_of"]
+__all__ = ["Runs", "joined", "runs_of"]
 
 
 class Runs(NamedTuple):
@@ -19,23 +19,18 @@ class Runs(NamedTuple):
     broken: bool  # whether there is a norm layer
 
 
-def chain_of(model: nn.Module, roles: Sequence[Role]) -> float:
-    """D, the longest run of layers, in the order of registration, that no norm layer interrupts.
+def runs_of(model: nn.Module, roles: Sequence[Role]) -> Runs:
+    """The runs of a model, which may be one stage of several, in the order of registration.
 
-    In a plain chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
-    what came before it does not multiply with what comes after. Packed maps stand side by side and are one layer here.
+    D is the longest. In a plain chain relative changes multiply (deep relative trust). A norm layer brings its input
+    back to its size, so what came before it does not multiply with what comes after. Packed maps are one layer here.
 
     >>> from autogd.geometry.catalogue import read_roles
     >>> plain = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))
     >>> normed = nn.Sequential(*plain, nn.LayerNorm(4), nn.Linear(4, 4, bias=False))
-    >>> [chain_of(model, read_roles(model)) for model in (plain, normed)]
+    >>> [runs_of(model, read_roles(model)).longest for model in (plain, normed)]
     [3.0, 3.0]
     """
-    return runs_of(model, roles).longest
-
-
-def runs_of(model: nn.Module, roles: Sequence[Role]) -> Runs:
-    """The runs of a model that may be one stage of several."""
     shares = {role.parameter: role.atom.depth_share for role in roles}
     runs = [0.0]
     for module in model.modules():
