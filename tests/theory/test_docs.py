@@ -19,7 +19,7 @@ MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 
 
 def exists(dotted):
-    """Whether it is a module, or some module has the name; if it is written with its owner, whether that owner has it."""
+    """Whether it is a module, or some module has the name; written with its owner, whether that owner has it."""
     if dotted in OTHERS:
         return True
     *owners, name = dotted.split(".")
