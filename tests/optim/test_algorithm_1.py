@@ -38,8 +38,9 @@ def test_ten_steps_on_a_network_agree_with_algorithm_1(foreach, depth, width, d_
             break  # a dead relu: 0/0 in Algorithm 1 as written; what we do then has its own test
         optimiser.step()
         weights, eta, G = algorithm_1(weights, grads)
-        np.testing.assert_allclose(float(optimiser.learning_rate), eta, rtol=1e-10)
-        np.testing.assert_allclose(float(optimiser.gradient_summary), G, rtol=1e-10)
+        # near the minimum a gradient is a difference of nearly equal numbers: only its absolute error is small
+        np.testing.assert_allclose(float(optimiser.learning_rate), eta, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(float(optimiser.gradient_summary), G, rtol=1e-10, atol=1e-13)
         for p, w in zip(model.parameters(), weights, strict=True):
             np.testing.assert_allclose(p.detach().numpy(), w, rtol=1e-10, atol=1e-12)
 
