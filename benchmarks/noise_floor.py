@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from autogd.experiments.zoo import ZOO
-from autogd.geometry.catalogue import read_roles
+from autogd.reading.catalogue import read_roles
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from autogd import StochasticAGD
-from autogd.geometry.graph import read_graph
 from autogd.models import GPT
+from autogd.reading.graph import read_graph
 
 torch.manual_seed(0)
 model = GPT(vocabulary=50257, context=128, depth=12, width=768, heads=12, bias=True, affine=True)

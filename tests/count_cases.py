@@ -36,9 +36,9 @@ def accelerator():
     """Inside, matrices travel and are multiplied as on an accelerator."""
     products = partial(orthogonalise, products=torch.bfloat16)
     with (
-        mock.patch("autogd.engine.spread.wire_dtype", return_value=torch.bfloat16),
+        mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
         mock.patch("autogd.geometry.direction.orthogonalise", products),
-        mock.patch("autogd.engine.dtensor.is_native", return_value=False),
+        mock.patch("autogd.engine.distributed.dtensor.is_native", return_value=False),
     ):
         yield
 

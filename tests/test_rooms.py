@@ -12,8 +12,8 @@ import autogd
 SOURCE = Path(autogd.__file__).parent
 # a room imports from itself and from rooms to its left
 ROOMS = [
-    "losses", "geometry", "engine", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data", "rivals",
-    "baselines", "training", "experiments", "report", "cli",
+    "losses", "geometry", "reading", "engine", "optim", "jax", "integrations", "diagnosis", "theory", "models", "data",
+    "rivals", "baselines", "training", "experiments", "report", "cli",
 ]  # fmt: skip
 # the entry points: `import autogd` has the public names, `python -m autogd` is the command
 DOORS = {"__init__", "__main__"}
@@ -44,7 +44,7 @@ def test_imports_between_rooms_go_one_way(path):
         assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}, a room to its right"
 
 
-@pytest.mark.parametrize("name", ["geometry", "optim/rule.py", "optim/bound.py", "optim/rate.py"])
+@pytest.mark.parametrize("name", ["geometry", "reading", "optim/rule.py", "optim/bound.py", "optim/rate.py"])
 def test_the_mathematics_imports_no_machinery(name):
     place = SOURCE / name
     for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:

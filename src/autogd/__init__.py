@@ -2,8 +2,9 @@
 
 from autogd import losses, models, theory
 from autogd.diagnosis import doctor
-from autogd.geometry import atoms, explain, initialise_, register_atom
+from autogd.geometry import atoms
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading import explain, initialise_, register_atom
 
 __all__ = [
     "AGD",

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd import rivals
-from autogd.geometry.catalogue import read_roles
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading.catalogue import read_roles
 
 __all__ = ["OPTIMISERS", "PAPER_GRID", "Entry", "Optimiser", "averaged", "build", "entry", "learning_rate"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autogd.engine import rational
 from autogd.engine.backend import Average, Step
-from autogd.engine.dtensor import Sharded, local
+from autogd.engine.distributed.dtensor import Sharded, local
 from autogd.engine.foreach import Foreach
 from autogd.engine.library import library
 from autogd.engine.native import Native

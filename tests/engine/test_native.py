@@ -173,7 +173,7 @@ def test_a_weight_that_was_cut_short_keeps_its_neighbours_safe():
 
 @needs_library
 def test_gradients_of_another_type_go_torch_s_way(monkeypatch):
-    monkeypatch.setattr("autogd.geometry.catalogue._warned", False)  # it warns once only
+    monkeypatch.setattr("autogd.reading.catalogue._warned", False)  # it warns once only
     weight = nn.Parameter(torch.randn(8, 8))
     if not hasattr(weight, "grad_dtype"):
         pytest.skip("this torch has gradients of the weight's own type only")

@@ -7,9 +7,9 @@ pytest.importorskip("transformers", reason="needs the extra 'bench'")
 from autogd.experiments.coverage import architectures, build, built, trained
 from autogd.experiments.shrunk import shrunk
 from autogd.experiments.zoo import ZOO, specimen
-from autogd.geometry.agreement import disagreements, merged
-from autogd.geometry.catalogue import read_roles
-from autogd.geometry.graph import read_graph
+from autogd.reading.agreement import disagreements, merged
+from autogd.reading.catalogue import read_roles
+from autogd.reading.graph import read_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other packages' own warnings are theirs to mend
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd import AGD, atoms, explain, initialise_, register_atom
-from autogd.engine.shards import Piece
-from autogd.geometry.catalogue import read_roles
+from autogd.engine.distributed.shards import Piece
 from autogd.geometry.norms import frobenius
-from autogd.geometry.others import experts, lora_in, lora_out
+from autogd.reading.catalogue import read_roles
+from autogd.reading.others import experts, lora_in, lora_out
 
 sizes = st.integers(1, 5)
 
@@ -278,7 +278,7 @@ def test_a_frozen_parameter_of_unknown_kind_is_told_from_its_shape():
 
 
 def test_shape_alone_warns_once(monkeypatch):
-    monkeypatch.setattr("autogd.geometry.catalogue._warned", False)
+    monkeypatch.setattr("autogd.reading.catalogue._warned", False)
     with pytest.warns(UserWarning, match="told from shape alone"):
         AGD(nn.Linear(2, 2).parameters())
     AGD(nn.Linear(2, 2).parameters())  # warnings are errors here: a second one would raise

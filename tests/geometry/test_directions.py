@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from autogd.geometry.catalogue import read_roles
 from autogd.geometry.direction import GEOMETRIES, check_geometry, unit_direction
+from autogd.reading.catalogue import read_roles
 
 LAYERS = {
     "matrix": lambda: nn.Linear(9, 14),

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, atoms
-from autogd.geometry.catalogue import read_roles
+from autogd.reading.catalogue import read_roles
 
 
 def step(model, loss):

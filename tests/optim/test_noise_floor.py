@@ -72,7 +72,7 @@ def test_a_bias_before_a_norm_layer_does_not_walk_in_any_precision(dtype, given)
 
 def _fresh():
     """Have the warning about shapes once more."""
-    from autogd.geometry import catalogue
+    from autogd.reading import catalogue
 
     catalogue._warned = False
     return True

@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 THEORY = [module.name for module in pkgutil.walk_packages(autogd.theory.__path__, "autogd.theory.")]
 OTHERS = (
     "autogd", "autogd.optim", "autogd.optim.rate", "autogd.geometry", "autogd.geometry.atom",
-    "autogd.geometry.chain", "autogd.geometry.direction",
+    "autogd.reading.chain", "autogd.geometry.direction",
 )  # fmt: skip
 MODULES = [importlib.import_module(name) for name in (*THEORY, *OTHERS)]
 

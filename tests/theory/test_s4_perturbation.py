@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.geometry.catalogue import read_roles
 from autogd.models import FCN
+from autogd.reading.catalogue import read_roles
 from autogd.theory import perturbation_bound
 from autogd.theory.s4_perturbation.bound import Bound, normalise
 from autogd.theory.s4_perturbation.network import UnboundedError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tyro
 from torch import nn
 
-from autogd.geometry import explain
+from autogd.reading import explain
 from autogd.training.own_code import make
 
 __all__ = ["Options", "build", "run"]

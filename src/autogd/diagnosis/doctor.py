@@ -21,8 +21,8 @@ from autogd.diagnosis.signs import (
     without_effect,
     without_gradient,
 )
-from autogd.geometry.catalogue import read_roles
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading.catalogue import read_roles
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
 

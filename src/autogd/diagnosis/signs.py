@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
-from autogd.geometry.agreement import disagreements
-from autogd.geometry.catalogue import Role, read_roles
-from autogd.geometry.graph import read_graph
 from autogd.geometry.norms import operator_norm
+from autogd.reading.agreement import disagreements
+from autogd.reading.catalogue import Role, read_roles
+from autogd.reading.graph import read_graph
 
 __all__ = [
     "activation_sizes", "contradicted", "growth", "handed_over", "off_scale", "off_size", "without_effect",

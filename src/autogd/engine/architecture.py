@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from autogd.engine.opaque import is_opaque, read_uncompiled, unsharded
 from autogd.engine.watch import Watch
-from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom, Rule
-from autogd.geometry.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
-from autogd.geometry.chain import Runs, runs_of
-from autogd.geometry.graph import Roots, read_graph
+from autogd.reading.agreement import merged
+from autogd.reading.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
+from autogd.reading.chain import Runs, runs_of
+from autogd.reading.graph import Roots, read_graph
 
 __all__ = ["Architecture"]
 

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
-from autogd.engine.dtensor import Sharded, is_sharded, local, shares_work
+from autogd.engine.distributed.dtensor import Sharded, is_sharded, local, shares_work
+from autogd.engine.distributed.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
 from autogd.engine.foreach import Foreach
 from autogd.engine.groups import (
     as_groups,
@@ -25,7 +26,6 @@ from autogd.engine.groups import (
 from autogd.engine.named_groups import split_by_name
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan, make_plan
-from autogd.engine.ranks import Peers, find_peers, others_of, refuse_flat, refuse_zero_redundancy
 from autogd.engine.reminder import Reminder
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.swap import put, swapped
@@ -33,7 +33,7 @@ from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom, Rule
 from autogd.geometry.direction import Geometry, check_geometry
 from autogd.geometry.norms import accumulation_dtype
-from autogd.geometry.sizes import measured_sizes
+from autogd.reading.sizes import measured_sizes
 
 __all__ = ["ReadsArchitecture", "choose_backend"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autogd.geometry.graph import Reading, read_without_numbers
+from autogd.reading.graph import Reading, read_without_numbers
 
 __all__ = ["is_opaque", "read_uncompiled", "unsharded"]
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from autogd.engine.dtensor import local
+from autogd.engine.distributed.dtensor import local
 
 __all__ = ["put", "swapped"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from autogd.geometry.graph import Roots, roots_of
+from autogd.reading.graph import Roots, roots_of
 
 __all__ = ["Watch"]
 

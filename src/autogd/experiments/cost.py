@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autogd import models
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import read_roles
 from autogd.geometry.direction import unit_direction
+from autogd.reading.catalogue import read_roles
 from autogd.training.config import Config
 
 __all__ = ["Cost", "cost"]

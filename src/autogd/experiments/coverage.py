@@ -8,10 +8,10 @@ from torch import nn
 
 from autogd.experiments.shrunk import shrunk
 from autogd.experiments.zoo_race import RATES, descend
-from autogd.geometry.agreement import disagreements
-from autogd.geometry.catalogue import read_roles
-from autogd.geometry.graph import read_graph
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading.agreement import disagreements
+from autogd.reading.catalogue import read_roles
+from autogd.reading.graph import read_graph
 
 __all__ = ["Built", "Trained", "architectures", "build", "built", "trained"]
 

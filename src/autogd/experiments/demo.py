@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from autogd.data import Split, Task, load
-from autogd.geometry import initialise_
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading import initialise_
 
 __all__ = ["CONTENDERS", "DEPTH", "EPOCHS", "WIDTH", "Epoch", "race"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from autogd.experiments.zoo import specimen
-from autogd.geometry import initialise_
 from autogd.optim import AGD, StochasticAGD
+from autogd.reading import initialise_
 
 __all__ = ["RATES", "RUNS", "Drop", "descend", "drops"]
 

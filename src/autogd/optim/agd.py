@@ -9,11 +9,11 @@ from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
 from autogd.engine.base import ReadsArchitecture
-from autogd.engine.dtensor import spread_of
+from autogd.engine.distributed.dtensor import spread_of
+from autogd.engine.distributed.ranks import Peers, others_of
+from autogd.engine.distributed.shards import aligned
 from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
-from autogd.engine.ranks import Peers, others_of
-from autogd.engine.shards import aligned
 from autogd.geometry.atom import Rule
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation

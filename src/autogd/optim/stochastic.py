@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Average, Backend, Step
-from autogd.engine.ranks import Peers, others_of
+from autogd.engine.distributed.ranks import Peers, others_of
 from autogd.geometry.atom import Rule
 from autogd.optim.agd import AGD, gradients
 from autogd.optim.bound import Majorisation

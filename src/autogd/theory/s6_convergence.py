@@ -11,8 +11,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import operator_norm
+from autogd.reading.catalogue import read_roles
 
 __all__ = [
     "critical_point_rate",

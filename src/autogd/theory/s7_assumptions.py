@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.catalogue import read_roles
 from autogd.geometry.norms import operator_norm
 from autogd.optim.agd import AGD
+from autogd.reading.catalogue import read_roles
 from autogd.theory.s2_linearisation import linearise
 from autogd.theory.s6_convergence import polyak_lojasiewicz
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from autogd import baselines, data, losses, models
 from autogd.baselines import Optimiser
 from autogd.data import Task
-from autogd.geometry import initialise_
+from autogd.reading import initialise_
 from autogd.training import distributed, seeds
 from autogd.training.config import Config
 from autogd.training.distributed import Place

@@ -18,7 +18,7 @@ from autogd.experiments.quality.recipe import RIVALS, Recipe
 from autogd.experiments.quality.sources import SOURCES, Batch, Source
 from autogd.experiments.quality.workloads import Workload
 from autogd.experiments.stepping import take_step
-from autogd.geometry.initialise import initialise_
+from autogd.reading.initialise import initialise_
 from autogd.training import seeds
 
 __all__ = ["POINTS", "Cell", "Outcome", "race"]

@@ -1,9 +1,9 @@
 """Bytes, FLOPs and memory of one optimiser step on every rank, from the ownership plan alone.
 
-The plan is the one that the ranks themselves work out (`autogd.engine.owners`). FLOPs are those of matrix products, as
-`FlopCounterMode` counts them. An all-reduce or all-gather of b bytes over N ranks moves what a ring moves: 2b(N − 1)/N
-and b(N − 1)/N in and out of every rank. Weights and gradients are float32; matrices travel, and are multiplied, in
-bfloat16, as on an accelerator.
+The plan is the one that the ranks themselves work out (`autogd.engine.distributed.owners`). FLOPs are those of matrix
+products, as `FlopCounterMode` counts them. An all-reduce or all-gather of b bytes over N ranks moves what a ring moves:
+2b(N − 1)/N and b(N − 1)/N in and out of every rank. Weights and gradients are float32; matrices travel, and are
+multiplied, in bfloat16, as on an accelerator.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from torch import nn
 
-from autogd.engine.owners import Block, Layout, Ownership, assign, flops, traffic
-from autogd.engine.shards import Split
+from autogd.engine.distributed.owners import Block, Layout, Ownership, assign, flops, traffic
+from autogd.engine.distributed.shards import Split
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import read_roles
+from autogd.reading.catalogue import read_roles
 
 __all__ = ["METHODS", "Cost", "Load", "costs", "polar_flops", "tensors_of"]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from autogd import baselines
 from autogd.experiments.stepping import take_step
-from autogd.geometry.initialise import initialise_
+from autogd.reading.initialise import initialise_
 from autogd.training import seeds
 
 __all__ = ["Cell", "Outcome", "Run", "Score", "Setting", "Start", "descend", "started"]

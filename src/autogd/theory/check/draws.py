@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.initialise import semi_orthogonal
+from autogd.reading.initialise import semi_orthogonal
 from autogd.theory.s1_bregman import directional
 from autogd.theory.s1_losses import square
 from autogd.theory.s2_linearisation import linearise

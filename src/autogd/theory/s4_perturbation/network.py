@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx, nn
 
-from autogd.geometry.catalogue import Role, read_roles
 from autogd.geometry.norms import operator_norm
+from autogd.reading.catalogue import Role, read_roles
 from autogd.theory.s4_perturbation import operations
 from autogd.theory.s4_perturbation.bound import (
     Bound,

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Norms, Step
-from autogd.engine.owners import flops
+from autogd.engine.distributed.owners import flops
+from autogd.engine.distributed.ranks import SAME
+from autogd.engine.distributed.shards import is_sharded, local
+from autogd.engine.distributed.spread import Spread
 from autogd.engine.plan import Plan
-from autogd.engine.ranks import SAME
 from autogd.engine.rational import orthogonalise as rational
-from autogd.engine.shards import is_sharded, local
 from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.spread import Spread
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 

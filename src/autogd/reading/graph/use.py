@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from autogd.geometry.graph.axes import Axes, Factor, Picked, aligned, own
-from autogd.geometry.graph.computation import Graph, Value
-from autogd.geometry.graph.packing import packed
+from autogd.reading.graph.axes import Axes, Factor, Picked, aligned, own
+from autogd.reading.graph.computation import Graph, Value
+from autogd.reading.graph.packing import packed
 
 __all__ = ["Trail", "Use", "inner_product", "own_factors", "token", "used", "vector"]
 

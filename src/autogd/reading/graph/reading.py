@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.graph.computation import NORMS, PRODUCTS, Graph
-from autogd.geometry.graph.cuts import atoms_of_uses
-from autogd.geometry.graph.use import Use
-from autogd.geometry.graph.uses import uses_of
+from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
+from autogd.reading.graph.cuts import atoms_of_uses
+from autogd.reading.graph.use import Use
+from autogd.reading.graph.uses import uses_of
 
 __all__ = ["Reading", "read_graph"]
 

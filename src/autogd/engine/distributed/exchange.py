@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autogd.engine.owners import ROOM, Block, Layout, assign
-from autogd.engine.shards import Box
+from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
+from autogd.engine.distributed.shards import Box
 from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]

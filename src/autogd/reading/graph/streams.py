@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from autogd.geometry.graph.computation import Graph, Value
-from autogd.geometry.graph.reading import Reading
+from autogd.reading.graph.computation import Graph, Value
+from autogd.reading.graph.reading import Reading
 
 __all__ = ["Stream", "streams_of"]
 
@@ -43,7 +43,7 @@ def streams_of(reading: Reading) -> list[Stream]:
 
     >>> import torch
     >>> from torch import nn
-    >>> from autogd.geometry.graph import read_graph
+    >>> from autogd.reading.graph import read_graph
     >>> table, layer = nn.Embedding(4, 2), nn.Linear(2, 2)
     >>> x = table(torch.tensor([1, 2]))
     >>> parameters = dict(nn.ModuleList([table, layer]).named_parameters())

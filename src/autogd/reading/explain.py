@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import nn
 
-from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import read_roles
-from autogd.geometry.graph import read_model
 from autogd.geometry.norms import operator_norm
+from autogd.reading.agreement import merged
+from autogd.reading.catalogue import read_roles
+from autogd.reading.graph import read_model
 
 __all__ = ["Explanation", "Row", "explain"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from autogd.engine.shards import Piece, Split, piece_at
+from autogd.engine.distributed.shards import Piece, Split, piece_at
 from autogd.geometry.atom import Atom
 
 __all__ = ["ROOM", "Block", "Layout", "Ownership", "Traffic", "assign", "blocks_of", "flops", "is_local", "traffic"]

@@ -4,12 +4,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autogd.geometry.graph.axes import OTHER, Axes, Factor, aligned, axes_of, own
-from autogd.geometry.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Graph, Value
-from autogd.geometry.graph.moves import JOINS, moved
-from autogd.geometry.graph.packing import is_fresh
-from autogd.geometry.graph.products import convolution, multiplied, product
-from autogd.geometry.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
+from autogd.reading.graph.axes import OTHER, Axes, Factor, aligned, axes_of, own
+from autogd.reading.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Graph, Value
+from autogd.reading.graph.moves import JOINS, moved
+from autogd.reading.graph.packing import is_fresh
+from autogd.reading.graph.products import convolution, multiplied, product
+from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
 
 __all__ = ["uses_of"]
 
@@ -22,7 +22,7 @@ def uses_of(graph: Graph, leaf: Any) -> list[Use]:
     """Follow a parameter from its leaf to whatever mixes it with something else.
 
     >>> import torch
-    >>> from autogd.geometry.graph.computation import Graph
+    >>> from autogd.reading.graph.computation import Graph
     >>> weight = torch.nn.Parameter(torch.ones(2, 3))
     >>> graph = Graph(torch.ones(4, 2) @ weight, [weight])
     >>> [use.kind for use in uses_of(graph, graph.leaves[weight])]

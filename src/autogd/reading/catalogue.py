@@ -19,8 +19,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atom import LAYERS, VECTOR, bias_share
 from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
-from autogd.geometry.others import OTHERS
-from autogd.geometry.parametrised import parametrised
+from autogd.reading.others import OTHERS
+from autogd.reading.parametrised import parametrised
 
 __all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 

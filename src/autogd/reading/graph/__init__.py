@@ -4,11 +4,11 @@
 used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` is the whole of it for one pass.
 """
 
-from autogd.geometry.graph.computation import Roots, roots_of
-from autogd.geometry.graph.cuts import same_cut
-from autogd.geometry.graph.reading import Reading, read_graph
-from autogd.geometry.graph.run import call, guessed_reading, read_model, read_without_numbers
-from autogd.geometry.graph.streams import Stream, streams_of
+from autogd.reading.graph.computation import Roots, roots_of
+from autogd.reading.graph.cuts import same_cut
+from autogd.reading.graph.reading import Reading, read_graph
+from autogd.reading.graph.run import call, guessed_reading, read_model, read_without_numbers
+from autogd.reading.graph.streams import Stream, streams_of
 
 __all__ = [
     "Reading", "Roots", "Stream", "call", "guessed_reading", "read_graph", "read_model",

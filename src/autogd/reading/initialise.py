@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from autogd.geometry.agreement import merged
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import Role, read_roles
-from autogd.geometry.graph import Reading, guessed_reading, read_model, streams_of
 from autogd.geometry.norms import accumulation_dtype
+from autogd.reading.agreement import merged
+from autogd.reading.catalogue import Role, read_roles
+from autogd.reading.graph import Reading, guessed_reading, read_model, streams_of
 
 __all__ = ["initialise_", "semi_orthogonal"]
 

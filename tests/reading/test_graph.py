@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from autogd.geometry.atoms import embedding, kernel, matrix
-from autogd.geometry.catalogue import read_roles
-from autogd.geometry.graph import read_graph, same_cut
+from autogd.reading.catalogue import read_roles
+from autogd.reading.graph import read_graph, same_cut
 
 X = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
 ROWS = X.flatten(0, 1)

@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from autogd.geometry.graph.axes import (
+from autogd.reading.graph.axes import (
     BATCH,
     OTHER,
     Axes,
@@ -16,7 +16,7 @@ from autogd.geometry.graph.axes import (
     sliced,
     viewed,
 )
-from autogd.geometry.graph.computation import Graph, Value
+from autogd.reading.graph.computation import Graph, Value
 
 __all__ = ["CHOICES", "JOINS", "Moved", "halves", "moved"]
 

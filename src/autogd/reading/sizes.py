@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from autogd.geometry.catalogue import Role, weight_of
 from autogd.geometry.norms import operator_norm
+from autogd.reading.catalogue import Role, weight_of
 
 __all__ = ["measured_sizes"]
 
@@ -17,7 +17,7 @@ def measured_sizes(roles: Sequence[Role]) -> dict[Tensor, float]:
     size. What is zero has no size of its own and keeps the target's: the factor B of a LoRA pair, a fresh token.
 
     >>> from torch import nn
-    >>> from autogd.geometry.catalogue import read_roles
+    >>> from autogd.reading.catalogue import read_roles
     >>> layer = nn.Linear(4, 4, bias=False)
     >>> _ = nn.init.constant_(layer.weight, 0.5)
     >>> [round(size, 6) for size in measured_sizes(read_roles(layer)).values()]

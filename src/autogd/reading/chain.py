@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from autogd.geometry.catalogue import Role
+from autogd.reading.catalogue import Role
 
 __all__ = ["Runs", "joined", "runs_of"]
 
@@ -25,7 +25,7 @@ def runs_of(model: nn.Module, roles: Sequence[Role]) -> Runs:
     D is the longest. In a plain chain relative changes multiply (deep relative trust). A norm layer brings its input
     back to its size, so what came before it does not multiply with what comes after. Packed maps are one layer here.
 
-    >>> from autogd.geometry.catalogue import read_roles
+    >>> from autogd.reading.catalogue import read_roles
     >>> plain = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))
     >>> normed = nn.Sequential(*plain, nn.LayerNorm(4), nn.Linear(4, 4, bias=False))
     >>> [runs_of(model, read_roles(model)).longest for model in (plain, normed)]

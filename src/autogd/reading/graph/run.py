@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from autogd.geometry.graph.reading import Reading, read_graph
+from autogd.reading.graph.reading import Reading, read_graph
 
 __all__ = ["call", "guessed_reading", "read_model", "read_without_numbers"]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from autogd.geometry.atom import LOOKUP, VECTOR, Atom
-from autogd.geometry.graph.axes import Factor
-from autogd.geometry.graph.computation import Graph
-from autogd.geometry.graph.use import Use
+from autogd.reading.graph.axes import Factor
+from autogd.reading.graph.computation import Graph
+from autogd.reading.graph.use import Use
 
 __all__ = ["atoms_of_uses", "same_cut"]
 

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from autogd.geometry.graph.axes import Axes, Factor, Picked, aligned
-from autogd.geometry.graph.computation import ADDS, LOOKUPS, PRODUCTS, Graph, Value
-from autogd.geometry.graph.moves import CHOICES, JOINS, Moved, halves, moved
+from autogd.reading.graph.axes import Axes, Factor, Picked, aligned
+from autogd.reading.graph.computation import ADDS, LOOKUPS, PRODUCTS, Graph, Value
+from autogd.reading.graph.moves import CHOICES, JOINS, Moved, halves, moved
 
 __all__ = ["is_fresh", "is_gate", "packed"]
 

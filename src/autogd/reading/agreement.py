@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.catalogue import Role
-from autogd.geometry.graph import Reading, same_cut
+from autogd.reading.catalogue import Role
+from autogd.reading.graph import Reading, same_cut
 
 __all__ = ["disagreements", "merged"]
 
@@ -22,8 +22,8 @@ def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
 
     >>> import torch
     >>> from torch import nn
-    >>> from autogd.geometry.graph import read_graph
-    >>> from autogd.geometry.catalogue import read_roles
+    >>> from autogd.reading.graph import read_graph
+    >>> from autogd.reading.catalogue import read_roles
     >>> layer = nn.Linear(4, 6, bias=False)
     >>> gate, up = layer(torch.ones(1, 4)).chunk(2, -1)
     >>> reading = read_graph(gate * up, dict(layer.named_parameters()))

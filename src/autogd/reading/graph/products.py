@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autogd.geometry.graph.axes import BATCH, OTHER, Axes, Factor, aligned, own, peeled
-from autogd.geometry.graph.computation import PRODUCTS, Graph, Value
-from autogd.geometry.graph.moves import moved
-from autogd.geometry.graph.packing import is_gate, packed
-from autogd.geometry.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
+from autogd.reading.graph.axes import BATCH, OTHER, Axes, Factor, aligned, own, peeled
+from autogd.reading.graph.computation import PRODUCTS, Graph, Value
+from autogd.reading.graph.moves import moved
+from autogd.reading.graph.packing import is_gate, packed
+from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
 
 __all__ = ["convolution", "multiplied", "product"]
 

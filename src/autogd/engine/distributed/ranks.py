@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autogd.engine.shards import is_sharded, local
+from autogd.engine.distributed.shards import is_sharded, local
 from autogd.geometry.atom import Atom
-from autogd.geometry.chain import Runs, joined
+from autogd.reading.chain import Runs, joined
 
 __all__ = [
     "SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat",

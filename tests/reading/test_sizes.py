@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from autogd import AGD, initialise_
-from autogd.geometry.catalogue import read_roles
-from autogd.geometry.sizes import measured_sizes
 from autogd.losses import square_loss
 from autogd.models import FCN
+from autogd.reading.catalogue import read_roles
+from autogd.reading.sizes import measured_sizes
 
 
 def loss_of(model, x, y):

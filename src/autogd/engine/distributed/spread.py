@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autogd.engine.exchange import Exchange
-from autogd.engine.owners import Layout, flops, is_local
-from autogd.engine.ranks import group_of, ranks_of
-from autogd.engine.shards import Piece, is_sharded, local, piece_of, splits_of
+from autogd.engine.distributed.exchange import Exchange
+from autogd.engine.distributed.owners import Layout, flops, is_local
+from autogd.engine.distributed.ranks import group_of, ranks_of
+from autogd.engine.distributed.shards import Piece, is_sharded, local, piece_of, splits_of
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
 from autogd.geometry.norms import accumulation_dtype

@@ -1,0 +1,1 @@
+"""One model on many processes: shards, owners of matrices, and sums over ranks."""
