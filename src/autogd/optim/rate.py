@@ -3,13 +3,13 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^2 \min\big(\tfrac14, 2 M_t\big)\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^4 \min\big(\tfrac14, 2 M_t\big)\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
 momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are: 1 if
-all have one size, and little if few batches have nearly all the gradient, as when the others are fitted already.
+cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are, and a⁴
+which share of the batches has the gradient: 1 if all have one size, and little if most are fitted already.
 `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
@@ -122,7 +122,7 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**2, min=SHORTEST)
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**4, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)
