@@ -44,17 +44,17 @@ def looks(monkeypatch):
 @pytest.mark.parametrize("placements", [[Replicate(), Shard(0)], [Shard(0), Shard(1)]], ids=["hsdp", "two dimensions"])
 @pytest.mark.parametrize("make", [AGD, StochasticAGD, lambda model: AGD(model, geometry="spectral")])
 def test_no_number_is_looked_at(make, placements, mesh, looks, monkeypatch):
-    from autogd.engine import base
+    from autogd.engine import steps
 
     # as on an accelerator: the constants are where they are, and nobody may look at them
-    make_plan = base.make_plan
+    make_plan = steps.make_plan
 
     def blind(*args):
         plan = make_plan(*args)
         plan.on_cpu = False
         return plan
 
-    monkeypatch.setattr(base, "make_plan", blind)
+    monkeypatch.setattr(steps, "make_plan", blind)
     model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
     for layer in (model[0], model[2]):
         layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, placements))

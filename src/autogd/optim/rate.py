@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["MOMENTUM", "RateState", "averaging_share", "counted", "learning_rate", "momentum_size"]
+__all__ = ["MOMENTUM", "RateState", "averaging_share", "learning_rate", "momentum_size", "next_state"]
 
 MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
@@ -59,22 +59,22 @@ def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
     return (power + 1) / (steps + power)
 
 
-def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[RateState, Any]:
+def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[RateState, Any]:
     """The state after a batch, and what to multiply its gradient by: one over the typical size, or less.
 
     Args:
         state: before the batch.
         G: the summary of its gradient.
-        active: whether the batch counts: its gradient is finite and not zero.
+        counts: whether the batch counts: its gradient is finite and not zero.
         xp: `torch` or `jax.numpy`.
 
     >>> state = RateState(*torch.tensor([99.0, 2.0, 2.0, 1.0]))
-    >>> [round(float(counted(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
+    >>> [round(float(next_state(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
     [0.5, 0.0]
     """
-    G = xp.where(active, G, 1)
+    G = xp.where(counts, G, 1)
     typical = xp.where(state.steps > 0, state.typical, G)
-    steps = state.steps + active
+    steps = state.steps + counts
     # a root of a mean of squares, as a multiple of itself: the squares of large numbers would overflow
     ratio = xp.clip(G / typical, max=MOST)
     share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
@@ -85,8 +85,8 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
     alike = xp.where(state.steps > 0, state.alike, 1)
     alike = alike + share * (2 / (change + 1 / change) - alike)
     new = (learnt, xp.clip(G, min=TINY), alike)
-    after = RateState(steps, *(xp.where(active, a, b) for a, b in zip(new, state[1:], strict=True)))
-    return after, xp.where(active, ratio * (typical / learnt) / G, 0)
+    after = RateState(steps, *(xp.where(counts, a, b) for a, b in zip(new, state[1:], strict=True)))
+    return after, xp.where(counts, ratio * (typical / learnt) / G, 0)
 
 
 def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
