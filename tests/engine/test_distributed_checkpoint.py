@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: what four ranks saved, two ranks and one go on with."""
+"""torch.distributed.checkpoint: what four ranks saved on any mesh, two ranks and one go on with, on any other."""
 
 import pytest
 
