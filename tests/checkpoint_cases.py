@@ -43,19 +43,35 @@ def make(build, name, mesh, seed):
     return model, forward, share, MAKERS[name](model)
 
 
-def alone():
+def alone(cases):
     """After all steps on one process, without a break."""
     found = {}
-    for build, name in trained("fsdp"):
+    for build, name in cases:
         model, forward, share, optimiser = make(build, name, "alone", seed=0)
         steps(forward, optimiser, 0, SAVED + MORE, share)
         found[build, name] = found_in(model, optimiser)
     return found
 
 
-def _state(model, optimiser):
+def state_of(model, optimiser):
     weights, state = get_state_dict(model, optimiser)
     return {"model": weights, "optimiser": state}
+
+
+def loaded(build, name, mesh, folder):
+    model, forward, share, optimiser = make(build, name, mesh, seed=1)  # other weights than were saved
+    state = state_of(model, optimiser)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimiser, model_state_dict=state["model"], optim_state_dict=state["optimiser"])
+    return model, forward, share, optimiser
+
+
+def compare(model, optimiser, expected, what):
+    found = found_in(model, optimiser)
+    for key, value in expected.items():
+        torch.testing.assert_close(
+            found[key], value, rtol=1e-8, atol=1e-8, msg=lambda message, key=key: f"{what}: {key}: {message}"
+        )
 
 
 def save(rank, world, given):
@@ -63,7 +79,7 @@ def save(rank, world, given):
         for build, name in trained(mesh):
             model, forward, share, optimiser = make(build, name, mesh, seed=0)
             steps(forward, optimiser, 0, SAVED, share)
-            dcp.save(_state(model, optimiser), checkpoint_id=f"{given['folder']}/{mesh}-{build.__name__}-{name}")
+            dcp.save(state_of(model, optimiser), checkpoint_id=f"{given['folder']}/{mesh}-{build.__name__}-{name}")
 
 
 def load(rank, world, given):
@@ -71,14 +87,8 @@ def load(rank, world, given):
     cases = [(saved, mesh, Block, "StochasticAGD") for saved in MESHES_OF_FOUR for mesh in others]
     cases += [("fsdp", "fsdp" if world > 1 else "alone", *each) for each in trained("fsdp")]
     for saved, mesh, build, name in cases:
-        model, forward, share, optimiser = make(build, name, mesh, seed=1)  # other weights than were saved
-        state = _state(model, optimiser)
-        dcp.load(state, checkpoint_id=f"{given['folder']}/{saved}-{build.__name__}-{name}")
-        set_state_dict(model, optimiser, model_state_dict=state["model"], optim_state_dict=state["optimiser"])
+        folder = f"{given['folder']}/{saved}-{build.__name__}-{name}"
+        model, forward, share, optimiser = loaded(build, name, mesh, folder)
         steps(forward, optimiser, SAVED, MORE, share)
-        found = found_in(model, optimiser)
-        for key, value in given["alone"][build, name].items():
-            what = f"{build.__name__}, {name}, saved on {saved}, goes on with {world}, {mesh}: {key}"
-            torch.testing.assert_close(
-                found[key], value, rtol=1e-8, atol=1e-8, msg=lambda message, what=what: f"{what}: {message}"
-            )
+        what = f"{build.__name__}, {name}, saved on {saved}, goes on with {world}, {mesh}"
+        compare(model, optimiser, given["alone"][build, name], what)
