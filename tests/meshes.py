@@ -23,7 +23,10 @@ class Experts(nn.Module):
 
 
 class Block(nn.Module):
-    """A table, a norm, experts, and what tensor parallelism cuts: columns of one matrix, rows of the next."""
+    """A table, a norm, experts, and what tensor parallelism cuts: columns of one matrix, rows of the next.
+
+    The head is so long that it gets no owner if it is cut along its length.
+    """
 
     def __init__(self):
         super().__init__()
@@ -32,12 +35,12 @@ class Block(nn.Module):
         self.experts = Experts()
         self.up = nn.Linear(12, 20)
         self.down = nn.Linear(20, 12)
-        self.head = nn.Linear(12, 3)
+        self.head = nn.Linear(12, 90)
 
     def forward(self, x):
         h = self.norm(self.table(x).mean(1))
         h = h + self.experts(h)
-        return self.head(h + self.down(torch.tanh(self.up(h))))
+        return torch.tanh(self.head(h + self.down(torch.tanh(self.up(h))))).unflatten(1, (3, 30)).mean(2)
 
 
 def _fsdp(model):
@@ -56,7 +59,8 @@ def _hsdp(model):
 
 
 def _parallel(model, mesh):
-    return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    head = ColwiseParallel(output_layouts=Replicate())
+    return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel(), "head": head})
 
 
 def _tensor_parallel(model):
