@@ -109,7 +109,7 @@ class Graph:
 
     @staticmethod
     def operation(node: Any) -> str:
-        """What the node did, without torch's suffix: Mm, Add, View."""
+        """What the node did, without torch's suffix: Mm, Add, View. A function of a user's own keeps its whole name."""
         return _operation(node.name())
 
     def consumers(self, value: Value) -> list[tuple[Any, int]]:
@@ -179,4 +179,4 @@ def _operation(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-_SUFFIX = re.compile(r"Backward\d*$|Backwards$")
+_SUFFIX = re.compile(r"Backward\d+$|Backwards$")  # a Function written in Python has no number

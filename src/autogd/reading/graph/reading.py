@@ -11,6 +11,7 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.reading.graph.cuts import atoms_of_uses
+from autogd.reading.graph.flat import flat_buffer
 from autogd.reading.graph.use import Use
 from autogd.reading.graph.uses import uses_of
 
@@ -32,6 +33,15 @@ class Reading:
     uses: dict[Tensor, list[Use]]
     candidates: dict[Tensor, list[Atom]]
     atoms: dict[Tensor, Atom]
+
+    @cached_property
+    def opaque(self) -> set[Tensor]:
+        """The parameters that the pass used as matrices, in an operation that does not tell what it does."""
+        return {
+            parameter
+            for parameter, uses in self.uses.items()
+            if parameter not in self.atoms and any(use.kind == "unknown" and use.wide for use in uses)
+        }
 
     @cached_property
     def readout(self) -> Tensor | None:
@@ -65,7 +75,7 @@ class Reading:
         return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
 
     def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
-        """D, the longest way through layers that no norm layer interrupts; each parameter counts once on it.
+        """D, the longest way through layers that no norm layer interrupts; each layer counts once on it.
 
         In a chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
         what came before it does not multiply with what comes after.
@@ -74,10 +84,12 @@ class Reading:
             atoms: of all parameters, for their shares of the depth.
         """
         at: dict[Any, list[tuple[int, float]]] = {}
-        for i, (parameter, uses) in enumerate(self.uses.items()):
+        parts: dict[Any, int] = {}  # a layer picked from a stack is a layer of its own
+        for parameter, uses in self.uses.items():
             if parameter in atoms:
                 for use in uses:
-                    at.setdefault(use.node, []).append((1 << i, atoms[parameter].depth_share))
+                    bit = 1 << parts.setdefault((parameter, use.picked), len(parts))
+                    at.setdefault(use.node, []).append((bit, atoms[parameter].depth_share))
         longest = 0.0
         ways: dict[Any, tuple[float, int]] = {}
         for node in self.graph.nodes:
@@ -103,8 +115,11 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     (0,)
     """
     graph = Graph(outputs, parameters.values())
-    uses = {parameter: uses_of(graph, leaf) for parameter, leaf in graph.leaves.items()}
+    uses = {parameter: uses_of(graph, (leaf, 0)) for parameter, leaf in graph.leaves.items()}
     told = {p: atoms_of_uses(graph, p.shape, found) for p, found in uses.items() if p.numel()}
+    for parameter, leaf in graph.leaves.items():
+        if (flat := flat_buffer(graph, leaf)) is not None:
+            uses[parameter], told[parameter] = flat[0], [flat[1]]
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
     last = reading.readout
