@@ -177,7 +177,7 @@ def test_it_is_read_and_the_loss_goes_down(name, optimiser_class):
     model.load_state_dict(start)
 
 
-def test_an_embedding_of_torch_geometric_and_a_u_net_of_diffusers_if_they_are_there():
+def test_a_u_net_of_diffusers_if_it_is_there():
     diffusers = pytest.importorskip("diffusers")
     model = diffusers.UNet2DModel(
         sample_size=8, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
@@ -186,6 +186,17 @@ def test_an_embedding_of_torch_geometric_and_a_u_net_of_diffusers_if_they_are_th
     )  # fmt: skip
     batch = {"sample": torch.randn(2, 3, 8, 8), "timestep": torch.tensor([1, 2])}
     assert "shape" not in {row.source for row in explain(model, batch).rows}
+
+
+@pytest.mark.parametrize("kind", ["GCNConv", "GATConv", "SAGEConv", "RGCNConv"])
+def test_layers_of_torch_geometric_if_they_are_there(kind):
+    layers = pytest.importorskip("torch_geometric.nn")
+    settings = {"GATConv": {"heads": 2}, "RGCNConv": {"num_relations": 2}}.get(kind, {})
+    model = getattr(layers, kind)(D, H, **settings)
+    batch = {"x": torch.randn(5, D), "edge_index": torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])}
+    if kind == "RGCNConv":
+        batch["edge_type"] = torch.tensor([0, 1, 0, 1, 0])
+    assert {row.source for row in explain(model, batch).rows} == {"graph"}
 
 
 def split_sizes(x, w):

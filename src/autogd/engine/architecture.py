@@ -146,9 +146,9 @@ class Architecture:
         self.changed = [role for role in roles if role.parameter in self._seen]
         self._take(self.changed)
         for role in roles:  # the last in the order of registration was taken for the readout
-            if reading.readout is not None and role.parameter in self.atoms and not role.atom.free:
+            if reading.readouts and role.parameter in self.atoms and not role.atom.free:
                 self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
-        self.readout = self.readout if reading.readout is None else reading.readout
+        self.readout = reading.readouts[0] if reading.readouts else self.readout
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 

@@ -44,16 +44,18 @@ class Reading:
         }
 
     @cached_property
-    def readout(self) -> Tensor | None:
-        """The parameter of the last product before the output: logits may have any size, so its size is free."""
-        maps = {
-            use.node: parameter
-            for parameter, uses in self.uses.items()
-            for use in uses
-            if use.kind in ("matrix", "kernel")
-        }
+    def readouts(self) -> list[Tensor]:
+        """The parameters of the last products before the outputs: logits may have any size, so their size is free.
+
+        Several if their products are added up, which is one product with a longer input, or if there are more outputs.
+        """
+        maps: dict[Any, list[Tensor]] = {}
+        for parameter, uses in self.uses.items():
+            for use in uses:
+                if use.kind in ("matrix", "kernel"):
+                    maps.setdefault(use.node, []).append(parameter)
         found: list[Any] = []
-        stack = [] if self.graph.output is None else [self.graph.output[0]]
+        stack = [node for node, _ in self.graph.outputs]
         seen: set[Any] = set()
         while stack:
             node = stack.pop()
@@ -64,7 +66,17 @@ class Reading:
                 found.append(node)
             elif not _is_frozen_map(self.graph, node):
                 stack += [source for source, _ in self.graph.sources[node]]
-        return maps[max(found, key=self.graph.order.__getitem__)] if found else None
+        last: list[Any] = []
+        # the scores of attention are a product too, and later than the values
+        found = [node for node in found if any(self._is_held(p) for p in maps[node])] or found
+        while found:
+            last.append(max(found, key=self.graph.order.__getitem__))
+            earlier = self.graph.before(last[-1])
+            found = [node for node in found if node not in earlier]
+        return [parameter for node in last for parameter in maps[node]]
+
+    def _is_held(self, parameter: Tensor) -> bool:
+        return parameter in self.atoms and replace(self.atoms[parameter], free=False).held_at < math.inf
 
     def renamed(self, twins: Mapping[Tensor, Tensor]) -> "Reading":
         """The same about other tensors: the sharded parameters that gathered ones stand for."""
@@ -122,9 +134,9 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
             uses[parameter], told[parameter] = flat[0], [flat[1]]
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
-    last = reading.readout
-    if last in atoms and atoms[last].held_at < math.inf:
-        atoms[last] = replace(atoms[last], free=True)
+    for parameter in reading.readouts:
+        if parameter in atoms and atoms[parameter].held_at < math.inf:
+            atoms[parameter] = replace(atoms[parameter], free=True)
     return reading
 
 
