@@ -234,6 +234,38 @@ def test_the_readout_is_the_last_product_and_an_activation_is_no_gate():
     assert not atoms["first"].free
 
 
+def graph_attention(lin, source, target):
+    h = ROWS @ lin
+    scores = F.leaky_relu(h @ source + (h @ target).T)
+    return torch.softmax(scores, -1) @ h
+
+
+def residual(x, *branches):
+    for branch in branches:
+        x = x + F.layer_norm(x, (4,)) @ branch
+    return x
+
+
+FREE = {
+    "products that are added up": (lambda a, b, c: ROWS @ a + (ROWS @ c).relu() @ b, "ab"),
+    "several outputs": (lambda a, b, c: ((ROWS @ c).relu() @ a, {"value": (ROWS @ c).relu() @ b}), "ab"),
+    "a hidden state that is returned too": (lambda a, b, c: (lambda h: (h @ a @ b, h))(ROWS @ c), "b"),
+    "the end of a residual stream": (lambda a, b, c: residual(ROWS, a, b, c), "c"),
+    "a merged update": (lambda a, b, c: (ROWS @ c).relu() @ (a + b), "ab"),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_all_last_products_are_readouts(name):
+    function, expected = FREE[name]
+    atoms = read(function, a=raw(4, 4), b=raw(4, 4), c=raw(4, 4))
+    assert {key for key, atom in atoms.items() if atom.free} == set(expected)
+
+
+def test_the_scores_of_attention_are_no_readout():
+    assert read(graph_attention, lin=raw(4, 6), source=raw(6, 1), target=raw(6, 1))["lin"].free
+
+
 def test_the_longest_chain_counts_each_layer_once_and_norm_layers_interrupt_it():
     def chain(function, **parameters):
         reading = read_graph(function(**parameters), parameters)
@@ -245,6 +277,8 @@ def test_the_longest_chain_counts_each_layer_once_and_norm_layers_interrupt_it()
     assert chain(lambda a, b, c: ROWS @ a + ROWS @ b + ROWS @ c, **square) == 1
     assert chain(lambda a, b, c: F.normalize((ROWS @ a).relu() @ b) @ c, **square) == 2
     assert chain(lambda a, b, c: (lambda h: h * (h.square().mean(-1, True)).rsqrt())(ROWS @ a @ b) @ c, **square) == 2
+    stack = lambda a, b, c: ((ROWS @ a[0]).relu() @ a[1]).relu() @ a[1] + ROWS @ b @ c  # noqa: E731
+    assert chain(stack, **{**square, "a": raw(2, 4, 4)}) == 2
     assert chain(gru, W=raw(4, 12), U=raw(4, 12), b=raw(12)) == 2 + 1 / 32
 
 

@@ -253,3 +253,45 @@ def test_functional_call_is_read_like_a_call(optimiser_class):
 
     end = outputs(train(reference_network(), optimiser_class))
     torch.testing.assert_close(outputs(train(Wrapped(), optimiser_class)), end, rtol=0, atol=1e-10)
+
+
+class Stacked(nn.Module):
+    """Two square layers and a readout; `take` says how the two come out of what `store` makes of their weights."""
+
+    def __init__(self, store, take):
+        super().__init__()
+        torch.manual_seed(3)
+        # below the size at which StochasticAGD holds a hidden matrix: stacked ones are held together
+        weights = [torch.randn(H, H, dtype=torch.float64) / math.sqrt(H) / 2 for _ in range(2)]
+        self.weights = nn.ParameterList(nn.Parameter(p) for p in store(*weights))
+        self.last = nn.Linear(H, OUT, bias=False, dtype=torch.float64)
+        self.take = take
+
+    def forward(self, x):
+        first, second = self.take(*self.weights)
+        h = torch.tanh(F.linear(F.pad(x, (0, H - D)), first))
+        return self.last(torch.tanh(F.linear(h, second)))
+
+
+STACKS = {
+    "a stack, by index": (lambda a, b: [torch.stack([a, b])], lambda w: (w[0], w[1])),
+    "a stack, unbound": (lambda a, b: [torch.stack([a, b])], lambda w: w.unbind(0)),
+    "one above the other": (lambda a, b: [torch.cat([a, b])], lambda w: w.chunk(2)),
+    "a flat buffer, sliced": (
+        lambda a, b: [torch.cat([a.flatten(), b.flatten()])],
+        lambda w: (w[: H * H].view(H, H), w[H * H :].view(H, H)),
+    ),
+    "a flat buffer, split": (
+        lambda a, b: [torch.cat([a.flatten(), b.flatten()])],
+        lambda w: [piece.view(H, H) for piece in w.split(H * H)],
+    ),
+}
+
+
+@OPTIMISERS
+@pytest.mark.parametrize("name", STACKS)
+def test_layers_that_are_stored_in_one_tensor_take_the_steps_that_they_would_take_apart(name, optimiser_class):
+    reference, spelt = Stacked(lambda a, b: [a, b], lambda a, b: (a, b)), Stacked(*STACKS[name])
+    torch.testing.assert_close(outputs(spelt), outputs(reference), rtol=0, atol=1e-12)
+    end = outputs(train(reference, optimiser_class))
+    torch.testing.assert_close(outputs(train(spelt, optimiser_class)), end, rtol=0, atol=1e-10)

@@ -177,7 +177,7 @@ def test_it_is_read_and_the_loss_goes_down(name, optimiser_class):
     model.load_state_dict(start)
 
 
-def test_an_embedding_of_torch_geometric_and_a_u_net_of_diffusers_if_they_are_there():
+def test_a_u_net_of_diffusers_if_it_is_there():
     diffusers = pytest.importorskip("diffusers")
     model = diffusers.UNet2DModel(
         sample_size=8, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
@@ -186,3 +186,77 @@ def test_an_embedding_of_torch_geometric_and_a_u_net_of_diffusers_if_they_are_th
     )  # fmt: skip
     batch = {"sample": torch.randn(2, 3, 8, 8), "timestep": torch.tensor([1, 2])}
     assert "shape" not in {row.source for row in explain(model, batch).rows}
+
+
+@pytest.mark.parametrize("kind", ["GCNConv", "GATConv", "SAGEConv", "RGCNConv"])
+def test_layers_of_torch_geometric_if_they_are_there(kind):
+    layers = pytest.importorskip("torch_geometric.nn")
+    settings = {"GATConv": {"heads": 2}, "RGCNConv": {"num_relations": 2}}.get(kind, {})
+    model = getattr(layers, kind)(D, H, **settings)
+    batch = {"x": torch.randn(5, D), "edge_index": torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])}
+    if kind == "RGCNConv":
+        batch["edge_type"] = torch.tensor([0, 1, 0, 1, 0])
+    assert {row.source for row in explain(model, batch).rows} == {"graph"}
+
+
+def split_sizes(x, w):
+    first, bias, last = w.split([H * D, H, D * H])
+    return F.linear(F.relu(F.linear(x, first.view(H, D), bias)), last.view(D, H))
+
+
+def slices(x, w):
+    return F.linear(F.relu(F.linear(x, w[: H * D].view(H, D), w[H * D : -D * H])), w[-D * H :].view(D, H))
+
+
+def strided(x, w):
+    first, bias = torch.as_strided(w, (H, D), (D, 1), 0), torch.as_strided(w, (H,), (1,), H * D)
+    return F.linear(F.relu(F.linear(x, first, bias)), torch.as_strided(w, (D, H), (H, 1), H * D + H))
+
+
+@pytest.mark.parametrize("forward", [split_sizes, slices, strided])
+@pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
+def test_a_flat_buffer_of_different_shapes_is_no_bias_and_is_named(forward, optimiser_class):
+    torch.manual_seed(0)
+    model = Net(forward, w=nn.Parameter(torch.randn(2 * H * D + H) / 3))
+    x, y = torch.randn(10, D), torch.randn(10, D)
+    (row,) = explain(model, x).rows
+    assert (row.atom, row.matrices, row.target) == ("flat", f"1 of {2 * H * D + H} × 1", (D / H) ** 0.5)
+    assert explain(model, x).depth == 2 + 1 / 32
+    optimiser = optimiser_class(model)
+    losses = []
+    for number in range(30):
+        optimiser.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        if number:
+            optimiser.step()
+            continue
+        with pytest.warns(UserWarning, match="parameters_.w: it packs tensors of different shapes"):
+            optimiser.step()
+    assert losses[-1] < 0.9 * losses[0]
+
+
+class Mul(torch.autograd.Function):
+    """A product of matrices, under the name that autograd has for a product by elements."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight.T, x.T @ gradient
+
+
+@pytest.mark.parametrize("shape", [(D, H), (D * H,)])
+def test_a_function_of_a_users_own_is_not_mistaken_for_torchs_and_is_named(shape):
+    model = Net(lambda x, w: Mul.apply(x, w.view(D, H)), w=nn.Parameter(torch.randn(shape)))
+    x = torch.randn(10, D)
+    assert explain(model, x).rows[0].source == "shape"
+    optimiser = StochasticAGD(model)
+    model(x).square().mean().backward()
+    with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
+        optimiser.step()

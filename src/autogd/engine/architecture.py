@@ -51,6 +51,8 @@ class Architecture:
         self.version = 0
         self.changed: list[Role] = []  # by the latest reading, until somebody takes note
         self._seen: set[Tensor] = set()  # parameters that a forward pass was seen to use
+        self._opaque: set[Tensor] = set()  # parameters that it used in an operation that does not tell
+        self._warned: set[Tensor] = set()
         self._awaited: set[Tensor] = set()  # parameters that got a gradient and had not been seen yet
         self._watches: list[Watch] = []
         self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule]]] = []
@@ -82,17 +84,30 @@ class Architecture:
             self._watches = [Watch(model, self._read) for ref, _ in self._modules if (model := ref()) is not None]
             self._awaited |= new
             return
-        # a vector's atom differs little, whatever it is
-        unread = [p for p in parameters if p.dim() > 1 and self.sources.get(p) == "shape" and p not in self._seen]
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]
-        if not unread or not watched or not warn:
-            return
-        self._seen.update(unread)  # said once
-        warnings.warn(
-            f"{self.names[unread[0]]}: no forward pass of {type(watched[0]).__name__} could be read, so its atom is "
-            "told from its shape alone; name it with atoms={...}, or register its layer with autogd.register_atom",
-            stacklevel=5,
+        if watched and warn:
+            self._warn([p for p in parameters if p not in self._warned], type(watched[0]).__name__)
+
+    def _warn(self, parameters: Sequence[Tensor], model: str) -> None:
+        """Say once, by name, what could not be read as it is."""
+        shaped = [p for p in parameters if self.sources.get(p) == "shape"]
+        alone = (
+            "so its atom is told from its shape alone; name it with atoms={...}, or register its layer with "
+            "autogd.register_atom"
         )
+        # a vector's atom differs little, whatever it is
+        unread = [p for p in shaped if p.dim() > 1 and p not in self._seen]
+        opaque = [p for p in shaped if p in self._opaque]
+        flat = [p for p in parameters if self.atoms[p].kind == "flat"]
+        for found, what in (
+            (unread, f"no forward pass of {model} could be read, {alone}"),
+            (opaque, f"the forward pass of {model} uses it in a function that cannot be read, {alone}"),
+            (flat, "it packs tensors of different shapes, which are measured as one vector; make each a parameter"),
+        ):
+            if found:
+                others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+                warnings.warn(f"{self.names[found[0]]}{others}: {what}", stacklevel=6)
+            self._warned.update(found)
 
     def stop(self) -> None:
         """Watch no longer: what there is to know came with a saved state."""
@@ -127,12 +142,13 @@ class Architecture:
         reading = reading.renamed(trained)
         roles = self._shared(merged(known, reading))
         self._seen |= set(reading.uses)
+        self._opaque |= reading.opaque
         self.changed = [role for role in roles if role.parameter in self._seen]
         self._take(self.changed)
         for role in roles:  # the last in the order of registration was taken for the readout
-            if reading.readout is not None and role.parameter in self.atoms and not role.atom.free:
+            if reading.readouts and role.parameter in self.atoms and not role.atom.free:
                 self.atoms[role.parameter] = replace(self.atoms[role.parameter], free=False)
-        self.readout = self.readout if reading.readout is None else reading.readout
+        self.readout = reading.readouts[0] if reading.readouts else self.readout
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 

@@ -77,7 +77,6 @@ class Graph:
 
     def __init__(self, outputs: Any, parameters: Iterable[Tensor]) -> None:
         roots = outputs if isinstance(outputs, Roots) else roots_of(outputs)
-        self.output: Value | None = roots[0] if roots else None
         known = set(parameters)
         self.leaves: dict[Tensor, Any] = {}
         self.sources: dict[Any, tuple[Value, ...]] = {}  # of each operation, its inputs; (None, 0) for a constant
@@ -96,6 +95,8 @@ class Graph:
                 if source is not None:
                     self._consumers.setdefault((source, number), []).append((node, position))
                     stack.append(source)
+        # a hidden state that is returned beside the output is none
+        self.outputs = [root for i, root in enumerate(roots) if i == 0 or not self.consumers(root)]
 
     @cached_property
     def nodes(self) -> list[Any]:
@@ -109,7 +110,7 @@ class Graph:
 
     @staticmethod
     def operation(node: Any) -> str:
-        """What the node did, without torch's suffix: Mm, Add, View."""
+        """What the node did, without torch's suffix: Mm, Add, View. A function of a user's own keeps its whole name."""
         return _operation(node.name())
 
     def consumers(self, value: Value) -> list[tuple[Any, int]]:
@@ -160,18 +161,20 @@ class Graph:
             value = self.sources[value[0]][0]
         return value
 
-    def comes_after(self, later: Any, earlier: Any) -> bool:
-        """Whether one operation's result went into the other's."""
-        seen, stack, first = set(), [later], self.order[earlier]
+    def before(self, later: Any, first: int = 0) -> set[Any]:
+        """The operations whose results went into this one, from the one at place `first` on; and the operation."""
+        seen: set[Any] = set()
+        stack = [later]
         while stack:
             node = stack.pop()
-            if node is earlier:
-                return True
-            if node in seen or node is None or self.order[node] < first:
-                continue
-            seen.add(node)
-            stack += [source for source, _ in self.sources[node]]
-        return False
+            if node is not None and node not in seen and self.order[node] >= first:
+                seen.add(node)
+                stack += [source for source, _ in self.sources[node]]
+        return seen
+
+    def comes_after(self, later: Any, earlier: Any) -> bool:
+        """Whether one operation's result went into the other's."""
+        return earlier in self.before(later, self.order[earlier])
 
 
 def _operation(name: str) -> str:
@@ -179,4 +182,4 @@ def _operation(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-_SUFFIX = re.compile(r"Backward\d*$|Backwards$")
+_SUFFIX = re.compile(r"Backward\d+$|Backwards$")  # a Function written in Python has no number

@@ -82,15 +82,7 @@ def is_gate(graph: Graph, value: Value, hops: int = 8) -> bool:
         elif operation in ADDS:
             if is_fresh(graph, graph.sources[node][1 - position]) and is_gate(graph, (node, 0), hops - 1):
                 return True
-        elif operation in CHOICES or operation in (
-            "View",
-            "UnsafeView",
-            "Permute",
-            "Transpose",
-            "ToCopy",
-            "Clone",
-            "T",
-        ):
+        elif operation in CHOICES or operation in _SIMPLE:
             numbers = range(len(node._input_metadata))
             if any(is_gate(graph, (node, number), hops - 1) for number in numbers):
                 return True

@@ -8,7 +8,7 @@ from autogd.reading.graph.axes import BATCH, OTHER, Axes, Factor, aligned, own, 
 from autogd.reading.graph.computation import PRODUCTS, Graph, Value
 from autogd.reading.graph.moves import moved
 from autogd.reading.graph.packing import is_gate, packed
-from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
+from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
 
 __all__ = ["convolution", "multiplied", "product"]
 
@@ -86,7 +86,7 @@ def convolution(graph: Graph, node: Any, position: int, trail: Trail) -> list[Us
     groups = int(node._saved_groups)
     split = peeled(lead, groups)
     if split is None:
-        return [Use("unknown", node)]
+        return [unknown(node, trail)]
     grouped, within = split
     outputs, inputs = (other, within) if node._saved_transposed else (within, other)
     flat = tuple(f for dim in taps for f in own(dim))

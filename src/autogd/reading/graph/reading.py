@@ -11,6 +11,7 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.reading.graph.cuts import atoms_of_uses
+from autogd.reading.graph.flat import flat_buffer
 from autogd.reading.graph.use import Use
 from autogd.reading.graph.uses import uses_of
 
@@ -34,16 +35,27 @@ class Reading:
     atoms: dict[Tensor, Atom]
 
     @cached_property
-    def readout(self) -> Tensor | None:
-        """The parameter of the last product before the output: logits may have any size, so its size is free."""
-        maps = {
-            use.node: parameter
+    def opaque(self) -> set[Tensor]:
+        """The parameters that the pass used as matrices, in an operation that does not tell what it does."""
+        return {
+            parameter
             for parameter, uses in self.uses.items()
-            for use in uses
-            if use.kind in ("matrix", "kernel")
+            if parameter not in self.atoms and any(use.kind == "unknown" and use.wide for use in uses)
         }
+
+    @cached_property
+    def readouts(self) -> list[Tensor]:
+        """The parameters of the last products before the outputs: logits may have any size, so their size is free.
+
+        Several if their products are added up, which is one product with a longer input, or if there are more outputs.
+        """
+        maps: dict[Any, list[Tensor]] = {}
+        for parameter, uses in self.uses.items():
+            for use in uses:
+                if use.kind in ("matrix", "kernel"):
+                    maps.setdefault(use.node, []).append(parameter)
         found: list[Any] = []
-        stack = [] if self.graph.output is None else [self.graph.output[0]]
+        stack = [node for node, _ in self.graph.outputs]
         seen: set[Any] = set()
         while stack:
             node = stack.pop()
@@ -54,7 +66,17 @@ class Reading:
                 found.append(node)
             elif not _is_frozen_map(self.graph, node):
                 stack += [source for source, _ in self.graph.sources[node]]
-        return maps[max(found, key=self.graph.order.__getitem__)] if found else None
+        last: list[Any] = []
+        # the scores of attention are a product too, and later than the values
+        found = [node for node in found if any(self._is_held(p) for p in maps[node])] or found
+        while found:
+            last.append(max(found, key=self.graph.order.__getitem__))
+            earlier = self.graph.before(last[-1])
+            found = [node for node in found if node not in earlier]
+        return [parameter for node in last for parameter in maps[node]]
+
+    def _is_held(self, parameter: Tensor) -> bool:
+        return parameter in self.atoms and replace(self.atoms[parameter], free=False).held_at < math.inf
 
     def renamed(self, twins: Mapping[Tensor, Tensor]) -> "Reading":
         """The same about other tensors: the sharded parameters that gathered ones stand for."""
@@ -65,7 +87,7 @@ class Reading:
         return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
 
     def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
-        """D, the longest way through layers that no norm layer interrupts; each parameter counts once on it.
+        """D, the longest way through layers that no norm layer interrupts; each layer counts once on it.
 
         In a chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
         what came before it does not multiply with what comes after.
@@ -74,10 +96,12 @@ class Reading:
             atoms: of all parameters, for their shares of the depth.
         """
         at: dict[Any, list[tuple[int, float]]] = {}
-        for i, (parameter, uses) in enumerate(self.uses.items()):
+        parts: dict[Any, int] = {}  # a layer picked from a stack is a layer of its own
+        for parameter, uses in self.uses.items():
             if parameter in atoms:
                 for use in uses:
-                    at.setdefault(use.node, []).append((1 << i, atoms[parameter].depth_share))
+                    bit = 1 << parts.setdefault((parameter, use.picked), len(parts))
+                    at.setdefault(use.node, []).append((bit, atoms[parameter].depth_share))
         longest = 0.0
         ways: dict[Any, tuple[float, int]] = {}
         for node in self.graph.nodes:
@@ -103,13 +127,16 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     (0,)
     """
     graph = Graph(outputs, parameters.values())
-    uses = {parameter: uses_of(graph, leaf) for parameter, leaf in graph.leaves.items()}
+    uses = {parameter: uses_of(graph, (leaf, 0)) for parameter, leaf in graph.leaves.items()}
     told = {p: atoms_of_uses(graph, p.shape, found) for p, found in uses.items() if p.numel()}
+    for parameter, leaf in graph.leaves.items():
+        if (flat := flat_buffer(graph, leaf)) is not None:
+            uses[parameter], told[parameter] = flat[0], [flat[1]]
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
-    last = reading.readout
-    if last in atoms and atoms[last].held_at < math.inf:
-        atoms[last] = replace(atoms[last], free=True)
+    for parameter in reading.readouts:
+        if parameter in atoms and atoms[parameter].held_at < math.inf:
+            atoms[parameter] = replace(atoms[parameter], free=True)
     return reading
 
 

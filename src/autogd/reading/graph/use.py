@@ -7,7 +7,7 @@ from autogd.reading.graph.axes import Axes, Factor, Picked, aligned, own
 from autogd.reading.graph.computation import Graph, Value
 from autogd.reading.graph.packing import packed
 
-__all__ = ["Trail", "Use", "inner_product", "own_factors", "token", "used", "vector"]
+__all__ = ["Trail", "Use", "inner_product", "own_factors", "token", "unknown", "used", "vector"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Use:
         gate: whether the product opens a gate.
         scales: whether it scales another parameter, as the lengths of weight normalisation do, and how many columns
             that has.
+        wide: whether it has more than one dimension at the operation.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Use:
     source: Value = (None, 0)
     gate: bool = False
     scales: int = 0
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ def token(node: Any, trail: Trail) -> Use:
 def inner_product(graph: Graph, trail: Trail) -> Use:
     """A product with another parameter that turned out to be a layer like any other."""
     return used("matrix", trail.value[0], trail, rows=own_factors(trail.axes), columns=trail.inner)
+
+
+def unknown(node: Any, trail: Trail) -> Use:
+    """A use that nobody can look into."""
+    return Use("unknown", node, wide=sum(bool(own(dim)) for dim in trail.axes) > 1)
 
 
 def own_factors(axes: Axes) -> tuple[Factor, ...]:

@@ -9,7 +9,7 @@ from autogd.reading.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Gra
 from autogd.reading.graph.moves import JOINS, moved
 from autogd.reading.graph.packing import is_fresh
 from autogd.reading.graph.products import convolution, multiplied, product
-from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, used, vector
+from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
 
 __all__ = ["uses_of"]
 
@@ -18,18 +18,18 @@ _REDUCTIONS = {"Sum", "Mean", "LinalgVectorNorm", "Norm", "Var", "Std", "VarMean
 _INSERTIONS = {"IndexPut", "Where", "Scatter", "MaskedScatter", "CopySlices"}
 
 
-def uses_of(graph: Graph, leaf: Any) -> list[Use]:
-    """Follow a parameter from its leaf to whatever mixes it with something else.
+def uses_of(graph: Graph, start: Value) -> list[Use]:
+    """Follow a parameter, or a piece of one, from `start` to whatever mixes it with something else.
 
     >>> import torch
     >>> from autogd.reading.graph.computation import Graph
     >>> weight = torch.nn.Parameter(torch.ones(2, 3))
     >>> graph = Graph(torch.ones(4, 2) @ weight, [weight])
-    >>> [use.kind for use in uses_of(graph, graph.leaves[weight])]
+    >>> [use.kind for use in uses_of(graph, (graph.leaves[weight], 0))]
     ['matrix']
     """
     found: list[Use] = []
-    trails = [Trail((leaf, 0), axes_of(graph.shape((leaf, 0))))]
+    trails = [Trail(start, axes_of(graph.shape(start)))]
     seen: set[tuple[Any, int, Value]] = set()
     while trails and len(seen) < LIMIT:
         trail = trails.pop()
@@ -74,15 +74,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
             return [replace(trail, value=(node, 0), axes=_joined(trail.axes, graph.shape((node, 0))))]
         return [token(node, trail)]
     shape = graph.shape((node, 0))
-    if len(shape) < len(trail.axes) or operation in (
-        "Sum",
-        "Mean",
-        "LinalgVectorNorm",
-        "Norm",
-        "Var",
-        "Std",
-        "VarMean",
-    ):
+    if len(shape) < len(trail.axes) or operation in _REDUCTIONS:
         return []  # a norm, a penalty: it says nothing about maps
     if free and node not in graph.data and _broadcast(graph, node):
         return [replace(trail, value=(node, 0), axes=aligned(trail.axes, shape))]
@@ -94,7 +86,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
         return [multiplied(graph, node, position, trail)]
     if "ScaledDotProduct" in operation:
         return [token(node, trail)]
-    return [Use("unknown", node)]
+    return [unknown(node, trail)]
 
 
 def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use | Trail]:
@@ -109,7 +101,7 @@ def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use |
         if dim != 0:
             kept = ()
     if not kept or shape[-len(kept) :] != kept:
-        return [Use("unknown", node)]
+        return [unknown(node, trail)]
     index = ((Factor(n, OTHER),) if n > 1 else () for n in shape[: len(shape) - len(kept)])
     after = replace(trail, value=(node, 0), axes=(*index, *axes[1:]), looked=(*trail.looked, *own(axes[0])))
     if len(axes) >= 3:  # a matrix for each entry: experts
