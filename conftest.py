@@ -25,7 +25,7 @@ def _seeded():
 @pytest.fixture
 def as_on_an_accelerator(monkeypatch):
     """Plans are told that they are not on the CPU: a step must not look at a number there."""
-    from autogd.engine import base
+    from autogd.engine import steps
 
-    make = base.make_plan
-    monkeypatch.setattr(base, "make_plan", lambda *given: dataclasses.replace(make(*given), on_cpu=False))
+    make = steps.make_plan
+    monkeypatch.setattr(steps, "make_plan", lambda *given: dataclasses.replace(make(*given), on_cpu=False))

@@ -1,18 +1,16 @@
-"""Cases for `many_ranks`: what is saved on four ranks goes on with two and with one."""
+"""Cases for `many_ranks`: what four ranks saved on any mesh, two ranks and one go on with, on any other."""
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 from autogd import AGD, StochasticAGD
+from meshes import MESHES, Block
 from rank_cases import EveryAtom, whole
 
-SAVED, MORE = 5, 5
+SAVED, MORE = 4, 4
 MAKERS = {"AGD": AGD, "StochasticAGD": StochasticAGD}
+MESHES_OF_FOUR = ["ddp", "fsdp", "hsdp", "tensor_parallel", "fsdp_and_tensor_parallel", "expert_parallel"]
 
 
 def steps(forward, optimiser, start, count, share=(0, 1)):
@@ -25,63 +23,72 @@ def steps(forward, optimiser, start, count, share=(0, 1)):
         optimiser.step()
 
 
-def alone():
-    """The weights, averages and η after all steps on one process without a break."""
+def trained(mesh):
+    """Networks and optimisers: all under FSDP2; elsewhere the network that every mesh takes, and who has a state."""
+    builds, makers = ((Block, EveryAtom), MAKERS) if mesh == "fsdp" else ((Block,), ["StochasticAGD"])
+    return [(build, name) for build in builds for name in makers]
+
+
+def found_in(model, optimiser):
+    """Weights, averages and η."""
+    with optimiser.averaged():
+        average = {f"average of {name}": value for name, value in whole(model).items()}
+    return {"η": optimiser.learning_rate.clone(), **whole(model), **average}
+
+
+def make(build, name, mesh, seed):
+    torch.manual_seed(seed)
+    model = build().double()
+    forward, share = MESHES[mesh](model)
+    return model, forward, share, MAKERS[name](model)
+
+
+def alone(cases):
+    """After all steps on one process, without a break."""
     found = {}
-    for name, make in MAKERS.items():
-        torch.manual_seed(0)
-        model = EveryAtom().double()
-        optimiser = make(model)
-        steps(model, optimiser, 0, SAVED + MORE)
-        with optimiser.averaged():
-            average = whole(model)
-        found[name] = whole(model), average, optimiser.learning_rate
+    for build, name in cases:
+        model, forward, share, optimiser = make(build, name, "alone", seed=0)
+        steps(forward, optimiser, 0, SAVED + MORE, share)
+        found[build, name] = found_in(model, optimiser)
     return found
 
 
-def _state(model, optimiser):
+def state_of(model, optimiser):
     weights, state = get_state_dict(model, optimiser)
     return {"model": weights, "optimiser": state}
 
 
-def _place(kind, model, world):
-    if kind == "fsdp":
-        return fully_shard(model)
-    if kind == "hsdp":
-        return fully_shard(model, mesh=init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("copies", "shards")))
-    return DistributedDataParallel(model)
+def loaded(build, name, mesh, folder):
+    model, forward, share, optimiser = make(build, name, mesh, seed=1)  # other weights than were saved
+    state = state_of(model, optimiser)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimiser, model_state_dict=state["model"], optim_state_dict=state["optimiser"])
+    return model, forward, share, optimiser
+
+
+def compare(model, optimiser, expected, what):
+    found = found_in(model, optimiser)
+    for key, value in expected.items():
+        torch.testing.assert_close(
+            found[key], value, rtol=1e-8, atol=1e-8, msg=lambda message, key=key: f"{what}: {key}: {message}"
+        )
 
 
 def save(rank, world, given):
-    for kind in ("fsdp", "hsdp", "ddp"):
-        for name, make in MAKERS.items():
-            torch.manual_seed(0)
-            model = EveryAtom().double()
-            forward = _place(kind, model, world)
-            optimiser = make(model)
-            steps(forward, optimiser, 0, SAVED, (rank, world))
-            dcp.save(_state(model, optimiser), checkpoint_id=f"{given['folder']}/{kind}-{name}")
+    for mesh in MESHES_OF_FOUR:
+        for build, name in trained(mesh):
+            model, forward, share, optimiser = make(build, name, mesh, seed=0)
+            steps(forward, optimiser, 0, SAVED, share)
+            dcp.save(state_of(model, optimiser), checkpoint_id=f"{given['folder']}/{mesh}-{build.__name__}-{name}")
 
 
 def load(rank, world, given):
-    for kind in ("fsdp", "hsdp", "ddp"):
-        for name, make in MAKERS.items():
-            torch.manual_seed(rank)  # other weights than were saved
-            model = EveryAtom().double()
-            if world > 1:
-                for p in model.parameters():
-                    dist.broadcast(p.data, 0)
-            forward = _place("fsdp", model, world) if world > 1 else model
-            optimiser = make(model)
-            state = _state(model, optimiser)
-            dcp.load(state, checkpoint_id=f"{given['folder']}/{kind}-{name}")
-            set_state_dict(model, optimiser, model_state_dict=state["model"], optim_state_dict=state["optimiser"])
-            steps(forward, optimiser, SAVED, MORE, (rank, world))
-            weights, average, rate = given["alone"][name]
-            what = f"{name}, saved under {kind}, on {world}"
-            torch.testing.assert_close(optimiser.learning_rate, rate, rtol=1e-8, atol=0, msg=f"{what}: η")
-            for key, value in weights.items():
-                torch.testing.assert_close(whole(model)[key], value, rtol=1e-8, atol=1e-8, msg=f"{what}: {key}")
-            with optimiser.averaged():
-                for key, value in average.items():
-                    torch.testing.assert_close(whole(model)[key], value, rtol=1e-8, atol=1e-8, msg=f"{what}: {key}")
+    others = MESHES_OF_FOUR if world > 1 else ["alone"]
+    cases = [(saved, mesh, Block, "StochasticAGD") for saved in MESHES_OF_FOUR for mesh in others]
+    cases += [("fsdp", "fsdp" if world > 1 else "alone", *each) for each in trained("fsdp")]
+    for saved, mesh, build, name in cases:
+        folder = f"{given['folder']}/{saved}-{build.__name__}-{name}"
+        model, forward, share, optimiser = loaded(build, name, mesh, folder)
+        steps(forward, optimiser, SAVED, MORE, share)
+        what = f"{build.__name__}, {name}, saved on {saved}, goes on with {world}, {mesh}"
+        compare(model, optimiser, given["alone"][build, name], what)

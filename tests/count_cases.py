@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from autogd import AGD, StochasticAGD
 from autogd.experiments.scale.cost import costs, tensors_of
 from autogd.experiments.scale.counted import Counted
-from autogd.experiments.scale.shapes import gpt2
+from autogd.experiments.scale.shapes import gpt2, llama
 from autogd.experiments.speed.memory import peak_bytes
 from autogd.geometry.polar import orthogonalise
 
@@ -38,39 +38,48 @@ def accelerator():
     with (
         mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
         mock.patch("autogd.geometry.direction.orthogonalise", products),
+        mock.patch("autogd.geometry.polar.orthogonalise", products),
         mock.patch("autogd.engine.distributed.dtensor.is_native", return_value=False),
     ):
         yield
 
 
+NETWORKS = {
+    # GPT-2's shapes at an eighth of the width
+    "copies of shards": partial(gpt2, width=96, depth=4, context=64, vocabulary=300),
+    "shards": partial(gpt2, width=96, depth=4, context=64, vocabulary=300),
+    # a head that stays cut
+    "long head": partial(llama, width=64, depth=2, hidden=192, keys=32, vocabulary=8000),
+}
+
+
 def counts(rank, world, given):
-    """GPT-2's shapes at an eighth of the width: bytes and FLOPs of FSDP2, HSDP and copies, on every rank."""
-    small = gpt2(width=96, depth=4, context=64, vocabulary=300)
-    tensors = tensors_of(small)
-    meshes = {"fsdp": init_device_mesh("cpu", (world,)), "hsdp": init_device_mesh("cpu", (1, world))}
-    for name, mesh in meshes.items():
-        placements = [Shard(0)] if name == "fsdp" else [Replicate(), Shard(0)]
-        model = placed(gpt2(width=96, depth=4, context=64, vocabulary=300).to_empty(device="cpu"), mesh, placements)
-        optimiser = StochasticAGD(model)
-        expected = costs(tensors, world, name)[0].loads[rank]
+    """Bytes and FLOPs on every rank, and memory."""
+    for name, build in NETWORKS.items():
+        mesh = init_device_mesh("cpu", (1, world) if name == "copies of shards" else (world,))
+        placements = [Replicate(), Shard(0)][-mesh.ndim :]
+        tensors, kind = tensors_of(build()), "hsdp" if mesh.ndim == 2 else "fsdp"
+        optimiser = StochasticAGD(placed(build().to_empty(device="cpu"), mesh, placements))
+        expected = costs(tensors, world, kind)[0].loads[rank]
         with accelerator():
             optimiser.step()
             with Counted() as counted, FlopCounterMode(display=False) as flops:
                 optimiser.step()
             with CommDebugMode() as calls:
                 optimiser.step()
-            peak = peak_bytes(optimiser.step, torch.device("cpu"))
+            # gloo's threads let go of what was sent when they get to it: now and then that is late
+            peak = min(peak_bytes(optimiser.step, torch.device("cpu")) for _ in range(3))
         for quantity in ("sent", "received"):
             found, said = getattr(counted, quantity), getattr(expected, quantity)
             assert abs(found / said - 1) < 0.02, f"{name}, {quantity}: {found} counted, {said} in the model"
         found = flops.get_total_flops()
         assert abs(found / expected.flops - 1) < 0.02, f"{name}: {found} FLOPs counted, {expected.flops} in the model"
-        assert counted.calls == {"allreduce_": 2, "alltoall_base_": 2}, counted.calls
-        assert sum(calls.get_comm_counts().values()) == 4, calls.get_comm_counts()
-        # gloo's threads let go of what was sent when they get to it
+        sums = 2 + 5 * (name == "long head")  # of norms; of the head's two norms and three grams
+        assert counted.calls == {"allreduce_": sums, "alltoall_base_": 2}, counted.calls
+        assert sum(calls.get_comm_counts().values()) == sums + 2, calls.get_comm_counts()
         held = peak / expected.temporary
-        assert 0.75 < held < 1.6, f"{name}: {peak} bytes held, {expected.temporary} in the model"
-        whole = costs(tensors, 1, name)[0].loads[0].flops
+        assert 0.95 < held < 1.15, f"{name}: {peak} bytes held, {expected.temporary} in the model"
+        whole = costs(tensors, 1, kind)[0].loads[0].flops
         assert found <= 1.25 / world * whole, f"{name}: {found} of {whole}"
 
 

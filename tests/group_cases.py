@@ -84,7 +84,8 @@ def pipeline(rank, world, given):
     for name, make in MAKERS.items():
         torch.manual_seed(0)
         one = stages(world)[0].double()
-        expected = train(one, make(one, process_group=False))
+        alone = make(one, process_group=False)
+        expected = train(one, alone)
         torch.manual_seed(0)
         model, parts = stages(world)
         model.double()
@@ -95,6 +96,8 @@ def pipeline(rank, world, given):
                 fetch(part.parameters(), source)
 
         same(train(model, optimiser, refresh), expected, f"{name}, η")
+        for key, size in optimiser.last_step.update_sizes.items():
+            same(size, alone.last_step.update_sizes[key], f"{name}, step of {key}")
         for (key, ours), theirs in zip(model.named_parameters(), one.parameters(), strict=True):
             same(ours, theirs, f"{name}, {key}")
 

@@ -1,14 +1,13 @@
 """Cases for `many_ranks`: training on a mesh is training on one process."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.nn.parallel import DistributedDataParallel
 
 from autogd import AGD, StochasticAGD
+from meshes import MESHES, Block
 
 STEPS = 20
 ERROR = 1e-8
@@ -38,22 +37,6 @@ class EveryAtom(nn.Module):
         return self.head(self.slopes(self.bilinear(h, h).mean(1)))
 
 
-class Block(nn.Module):
-    """What tensor parallelism cuts: columns of one matrix, rows of the next."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(11, 12)
-        self.norm = nn.LayerNorm(12)
-        self.up = nn.Linear(12, 20)
-        self.down = nn.Linear(20, 12)
-        self.head = nn.Linear(12, 3)
-
-    def forward(self, x):
-        h = self.table(x).mean(1)
-        return self.head(h + self.down(torch.tanh(self.up(self.norm(h)))))
-
-
 MAKERS = {
     "frobenius": lambda model: AGD(model, weight_decay=0.01),
     "averaged": lambda model: AGD(model, averaging=True, weight_decay=0.01),
@@ -68,20 +51,19 @@ def whole(model):
     return {k: (v.full_tensor() if hasattr(v, "full_tensor") else v).clone() for k, v in model.state_dict().items()}
 
 
-def train(build, make, share=(0, 1), place=lambda model: model, steps=STEPS, dtype=torch.float64):
+def train(build, make, mesh="alone", steps=STEPS, dtype=torch.float64):
     """η of every step, what both weights make of a batch half-way, the weights after the last, and the averaged ones.
 
     Args:
         build: makes the network.
         make: makes its optimiser.
-        share: which share of every batch is this rank's, and of how many.
-        place: puts the network on its mesh, and gives what is to be called.
+        mesh: the name of one of `meshes.MESHES`.
         steps: how many.
         dtype: of the weights.
     """
     torch.manual_seed(0)
     model = build().to(dtype)
-    forward = place(model)
+    forward, share = MESHES[mesh](model)
     optimiser = make(model)
     rates, outputs = [], []
     everyone = torch.randint(11, (8, 4), generator=torch.Generator().manual_seed(99))
@@ -118,11 +100,6 @@ def agree(found, expected, what, error=ERROR):
             )
 
 
-def compare(given, names, build, share, place, prefix=""):
-    for name in names:
-        agree(train(build, MAKERS[name], share, place), given[prefix + name], name)
-
-
 def equal_everywhere(model):
     """Bit by bit, on all ranks."""
     for name, parameter in model.named_parameters():
@@ -134,49 +111,20 @@ def equal_everywhere(model):
 # every mesh ----------------------------------------------------------------------------------------------------------
 
 
-def fsdp(rank, world, given):
-    def place(model):
-        fully_shard(model)
-        return model
-
-    compare(given, ALL if world == 2 else BOTH, EveryAtom, (rank, world), place)
-
-
-def ddp(rank, world, given):
-    for name in BOTH:
-        found = train(EveryAtom, MAKERS[name], (rank, world), DistributedDataParallel)
-        agree(found, given[name], name)
-        equal_everywhere(found[2])
+def _on(mesh, rank, world, given):
+    """Every optimiser; on the network with all atoms if the mesh can take it."""
+    build, prefix = (EveryAtom, "") if mesh in ("ddp", "fsdp", "hsdp") else (Block, "block, ")
+    for name in ALL if (mesh, world) == ("fsdp", 2) else BOTH:
+        found = train(build, MAKERS[name], mesh)
+        agree(found, given[prefix + name], name)
+        if mesh == "ddp":
+            equal_everywhere(found[2])
 
 
-def hsdp(rank, world, given):
-    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("copies", "shards"))
-
-    def place(model):
-        fully_shard(model, mesh=mesh)
-        return model
-
-    compare(given, BOTH, EveryAtom, (rank, world), place)
-
-
-def tensor_parallel(rank, world, given):
-    mesh = init_device_mesh("cpu", (world,))
-    compare(given, BOTH, Block, (0, 1), lambda model: _parallel(model, mesh), "block, ")
-
-
-def fsdp_and_tensor_parallel(rank, world, given):
-    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("data", "tensor"))
-
-    def place(model):
-        _parallel(model, mesh["tensor"])
-        fully_shard(model, mesh=mesh["data"])
-        return model
-
-    compare(given, BOTH, Block, (mesh["data"].get_local_rank(), 2), place, "block, ")
-
-
-def _parallel(model, mesh):
-    return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+ddp, fsdp, hsdp, tensor_parallel, fsdp_and_tensor_parallel, expert_parallel = (
+    partial(_on, mesh)
+    for mesh in ("ddp", "fsdp", "hsdp", "tensor_parallel", "fsdp_and_tensor_parallel", "expert_parallel")
+)
 
 
 def in_float32(rank, world, given):
@@ -193,10 +141,6 @@ def in_float32(rank, world, given):
                 parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
             return super().step(closure)
 
-    def place(model):
-        fully_shard(model)
-        return model
-
     def alone(make):
         return train(EveryAtom, lambda model: make(model, process_group=False), steps=12, dtype=torch.float32)[0]
 
@@ -205,6 +149,6 @@ def in_float32(rank, world, given):
 
     one = alone(StochasticAGD)
     moved = apart(alone(Moved))
-    spread = apart(train(EveryAtom, StochasticAGD, (rank, world), place, steps=12, dtype=torch.float32)[0])
+    spread = apart(train(EveryAtom, StochasticAGD, "fsdp", steps=12, dtype=torch.float32)[0])
     assert 1e-4 < moved < 1e-2, moved
     assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"

@@ -131,7 +131,7 @@ def test_a_bad_word_is_one_line_and_leaves_nothing_behind(words, message, capsys
 
 def test_an_instance_and_a_file_can_be_explained(mymod, capsys, tmp_path, monkeypatch):
     assert main(["explain", "mymod:instance"]) == 0
-    assert "1 of 2 × 4" in capsys.readouterr().out
+    assert "1 of 2×4" in capsys.readouterr().out
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     for place in ("../mymod.py:fine", str(tmp_path / "mymod.py:instance")):

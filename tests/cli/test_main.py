@@ -58,7 +58,7 @@ def test_a_factory_in_the_current_folder_is_found(tmp_path):
     command = [sys.executable, "-c", "from autogd.cli.main import main; raise SystemExit(main())"]
     out = subprocess.run([*command, "explain", "my_model:make"], cwd=tmp_path, capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
-    assert "1 of 2 × 4" in out.stdout
+    assert "1 of 2×4" in out.stdout
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)

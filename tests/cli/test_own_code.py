@@ -44,6 +44,20 @@ def regression():
     inputs, labels = samples(64, 0)
     return (inputs, labels.float()), (inputs, labels.float())
 
+def line():
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+
+def gaps():
+    (inputs, labels), test = regression()
+    return (inputs, labels / labels), test
+
+def pixels():
+    images = torch.randn(64, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    return ((images, (images[:, 0] > 0).long()),) * 2
+
+def painter():
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+
 def uneven():
     inputs, labels = samples(64, 0)
     return (inputs, labels[:-1]), (inputs, labels)
@@ -100,13 +114,44 @@ def test_tokens_and_more_outputs_than_classes_are_fine():
     assert main(["train", *SHORT, "--model", "ownmod:wide", "--data", "ownmod:load", "--loss", "square"]) == 0
 
 
+def test_labels_that_are_floats_are_a_regression(tmp_path, capsys):
+    words = ["--data", "ownmod:regression", "--epochs", "30", "--batch-size", "32"]
+    assert main(["train", *words, "--model", "ownmod:line", "--out", "run"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("test objective 0.0")
+    assert "%" not in printed.err
+    last = Run(tmp_path / "run").metrics()[-1]
+    assert last["test_accuracy"] is None
+    assert last["test_objective"] < 0.05  # half of the square: guessing the mean leaves 0.16
+    assert main(["train", "--resume", "run", "--epochs", "31", "--json"]) == 0
+    capsys.readouterr()
+    few = ["--data", "ownmod:regression", "--model", "fcn", "--depth", "2", "--epochs", "2", "--seeds", "1"]
+    assert main(["compare", *few, "--optimisers", "agd-stochastic", "adam"]) == 0
+    table = capsys.readouterr().out
+    assert "accuracy" not in table
+    assert "test objective" in table
+    assert main(["report", "runs", "run"]) == 0
+    assert main(["train", *words, "--model", "ownmod:line", "--loss", "cross-entropy"]) == 1
+    assert "cross-entropy needs integer labels" in capsys.readouterr().err
+
+
+def test_classes_may_be_in_the_second_dimension_as_in_torchs_losses(capsys):
+    words = ["--model", "ownmod:painter", "--data", "ownmod:pixels", "--batch-size", "16", "--json"]
+    assert main(["train", *words, "--epochs", "20"]) == 0
+    assert json.loads(capsys.readouterr().out)["test_accuracy"] > 0.9
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ownmod:make", "ownmod:regression"], "labels are torch.float32, and the commands train classifiers"),
+        (
+            ["ownmod:make", "ownmod:regression"],
+            "the labels of ownmod:regression are floats, a regression of shape (2,)",
+        ),
+        (["ownmod:line", "ownmod:gaps"], "train: labels are nan or infinite; mend or drop these samples"),
         (["ownmod:make", "ownmod:uneven"], "a label for every sample is needed"),
         (["ownmod:few", "ownmod:load"], "expected (2, 3), a number for each of the 3 classes"),
-        (["ownmod:Loud", "ownmod:load"], "must return one tensor of logits, found a dict"),
+        (["ownmod:Loud", "ownmod:load"], "must return one tensor of floats, found a dict"),
         (["ownmod:named", "ownmod:load"], "expected a torch.nn.Module, found a dict"),
         (["ownmod:make", "ownmod:make"], "expected (train, test)"),
         (["ownmod:reader", "ownmod:load"], "ownmod:reader does not take samples of ownmod:load"),

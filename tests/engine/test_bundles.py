@@ -159,7 +159,7 @@ def test_momentum_by_pieces_is_that_of_the_whole(monkeypatch):
     for shape in ((1, 7, 5), (3, 4), (2, 9, 2, 2), (5,)):
         held, grad = torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
         kept = held.clone()
-        step = Step(torch.zeros(1), intake=torch.tensor(0.5, dtype=torch.float64))
+        step = Step(torch.zeros(1), gradient_factor=torch.tensor(0.5, dtype=torch.float64))
         weight = torch.zeros(2, 2)
         backend = foreach.Foreach(make_plan([(weight, matrix(weight), {})]), "frobenius", momentum=0.9)
         ahead = backend._look_ahead(kept, grad, step)

@@ -12,6 +12,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from autogd import AGD, StochasticAGD
+from autogd.engine.distributed.ranks import Peers
 
 LOOKS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__")
 
@@ -41,28 +42,56 @@ def looks(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("placements", [[Replicate(), Shard(0)], [Shard(0), Shard(1)]], ids=["hsdp", "two dimensions"])
-@pytest.mark.parametrize("make", [AGD, StochasticAGD, lambda model: AGD(model, geometry="spectral")])
-def test_no_number_is_looked_at(make, placements, mesh, looks, monkeypatch):
-    from autogd.engine import base
+@pytest.fixture
+def blind(monkeypatch):
+    """As on an accelerator: the constants are where they are, and nobody may look at them."""
+    from autogd.engine import steps
 
-    # as on an accelerator: the constants are where they are, and nobody may look at them
-    make_plan = base.make_plan
+    make_plan = steps.make_plan
 
-    def blind(*args):
+    def made(*args):
         plan = make_plan(*args)
         plan.on_cpu = False
         return plan
 
-    monkeypatch.setattr(base, "make_plan", blind)
-    model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
-    for layer in (model[0], model[2]):
-        layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, placements))
-        layer.bias = nn.Parameter(distribute_tensor(layer.bias.data, mesh, [placements[0], Replicate()]))
-    optimiser = make(model)
+    monkeypatch.setattr(steps, "make_plan", made)
+
+
+def network():
+    """The last matrix is so long that it gets no owner if it is cut along its length."""
+    return nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 60))
+
+
+def assert_no_looks(optimiser, model, looks, gradient):
     for step in range(3):
         for p in model.parameters():
-            p.grad = distribute_tensor(torch.randn(p.shape), p.device_mesh, p.placements)
+            p.grad = gradient(p)
         looks.clear()
         optimiser.step()
         assert step == 0 or looks == []
+
+
+MAKERS = [AGD, StochasticAGD, lambda model: AGD(model, geometry="spectral")]
+
+
+@pytest.mark.parametrize("placements", [[Replicate(), Shard(0)], [Shard(0), Shard(1)]], ids=["hsdp", "two dimensions"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_number_is_looked_at(make, placements, mesh, looks, blind):
+    model = network()
+    for layer in model[::2]:
+        layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, placements))
+        layer.bias = nn.Parameter(distribute_tensor(layer.bias.data, mesh, [placements[0], Replicate()]))
+    optimiser = make(model)
+    assert_no_looks(
+        optimiser, model, looks, lambda p: distribute_tensor(torch.randn(p.shape), p.device_mesh, p.placements)
+    )
+
+
+@pytest.mark.parametrize("held", ["copies", "group"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_number_of_a_plain_tensor_is_looked_at(make, held, mesh, looks, blind):
+    """Copies that share the work (DDP), and parts of one model (`process_group=`)."""
+    model = network()
+    optimiser = make(model)
+    optimiser._peers = Peers(**{held: dist.group.WORLD})  # a fake group has nobody to compare with
+    assert_no_looks(optimiser, model, looks, lambda p: torch.randn(p.shape))

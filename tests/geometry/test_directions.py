@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from autogd.geometry.direction import GEOMETRIES, check_geometry, unit_direction
+from autogd.engine.groups import check_geometry
+from autogd.geometry.direction import GEOMETRIES, unit_direction
 from autogd.reading.catalogue import read_roles
 
 LAYERS = {

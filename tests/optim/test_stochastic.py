@@ -13,7 +13,7 @@ from autogd.geometry.polar import orthogonalise as polar
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN
 from autogd.optim.bound import ExponentialMajorisation
-from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, counted, learning_rate, momentum_size
+from autogd.optim.rate import MOST, SHORTEST, STEP, TURNOVER, RateState, learning_rate, momentum_size, next_state
 
 BOUND = ExponentialMajorisation().learning_rate
 
@@ -78,7 +78,7 @@ def test_noise_alone_leaves_a_momentum_that_does_not_shorten_the_step():
     for _ in range(200):
         noise = torch.randn(50, 50, generator=generator)
         sizes.append(float(momentum_size(momentum.norm(), state.steps)))
-        state, factor = counted(state, noise.norm(), torch.tensor(True))
+        state, factor = next_state(state, noise.norm(), torch.tensor(True))
         momentum = 0.9 * momentum + 0.1 * factor * noise
     assert sizes[-1] == pytest.approx(math.sqrt(0.1 / 1.9), rel=0.05)
     assert min(sizes) > STEP / 2
@@ -102,20 +102,20 @@ def test_a_loss_times_any_number_gives_the_same_steps():
 
 def test_a_batch_counts_for_at_most_as_many_as_the_momentum_remembers():
     state = RateState(torch.tensor(1000.0), *torch.ones(3))
-    after, factor = counted(state, torch.tensor(1e9), torch.tensor(True))
+    after, factor = next_state(state, torch.tensor(1e9), torch.tensor(True))
     assert 1e9 * float(factor) * float(after.typical) == pytest.approx(MOST, rel=1e-3)
     assert float(after.typical) < 4
     # and a first batch that is far too large is soon forgotten
     state = RateState(*torch.zeros(4))
     for size in (1000.0, *[1.0] * 60):
-        state, factor = counted(state, torch.tensor(size), torch.tensor(True))
+        state, factor = next_state(state, torch.tensor(size), torch.tensor(True))
     assert float(factor) == pytest.approx(1.0, rel=0.3)
 
 
 def test_typical_sizes_at_the_ends_of_float32_stay_finite():
     state = RateState(*torch.zeros(4))
     for size in (1e-45, 3e38, 1e-45, 1.0, 3e38):
-        state, factor = counted(state, torch.tensor(size), torch.tensor(True))
+        state, factor = next_state(state, torch.tensor(size), torch.tensor(True))
         assert bool(torch.isfinite(factor))
         assert bool((state.typical > 0) & torch.isfinite(state.typical))
 
@@ -363,7 +363,7 @@ def test_a_state_of_the_rule_before_is_refused():
 def after(sizes):
     state = RateState(*torch.zeros(4))
     for size in sizes:
-        state, _ = counted(state, torch.tensor(float(size)), torch.tensor(True))
+        state, _ = next_state(state, torch.tensor(float(size)), torch.tensor(True))
     return state
 
 

@@ -9,7 +9,8 @@ from autogd import baselines, losses
 from autogd.training import Config, Diverged, Run, train
 from autogd.training.evaluation import evaluate
 from autogd.training.ledger import Ledger
-from autogd.training.setup import Setup, objective
+from autogd.training.objective import objective
+from autogd.training.setup import Setup
 from autogd.training.step import take_step
 from autogd.training.update_size import UpdateSize
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from autogd.cli.tables import table
 from autogd.experiments.coverage import Built, Trained, architectures, build, built, trained
 from autogd.experiments.shrunk import shrunk_names
 
@@ -60,19 +60,17 @@ def _tell_built(rows: list[Built], json: bool, console: Console) -> int:
     if json:
         print(jsonlib.dumps([asdict(row) for row in rows]))
         return bool(refused)
-    table = Table(title="architectures of transformers, default size")
-    for head in ("", "architectures", "parameters"):
-        table.add_column(head, justify="left" if not head else "right")
+    shown = table("architectures of transformers, default size", [""], ["architectures", "parameters"])
     taken = [row for row in rows if not row.error]
-    table.add_row("built", str(len(rows)), str(sum(row.parameters for row in rows)))
-    table.add_row("taken by both optimisers", str(len(taken)), str(sum(row.parameters for row in taken)))
-    table.add_row("known before a forward pass", str(sum(not r.shape for r in taken)), str(sum(r.known for r in taken)))
-    table.add_row(
+    shown.add_row("built", str(len(rows)), str(sum(row.parameters for row in rows)))
+    shown.add_row("taken by both optimisers", str(len(taken)), str(sum(row.parameters for row in taken)))
+    shown.add_row("known before a forward pass", str(sum(not r.shape for r in taken)), str(sum(r.known for r in taken)))
+    shown.add_row(
         "with matrices to be read from the first pass",
         str(sum(r.shape > 0 for r in taken)),
         str(sum(r.shape for r in taken)),
     )
-    console.print(table)
+    console.print(shown)
     for row in refused:
         console.print(f"{row.architecture}: {row.error}", markup=False)
     return bool(refused)
@@ -83,22 +81,20 @@ def _tell_trained(rows: list[Trained], tried: int, json: bool, console: Console)
     if json:
         print(jsonlib.dumps([{**asdict(row), "ratio": row.ratio} for row in rows]))
         return bool(unread)
-    table = Table(
-        title=f"{len(rows)} of {tried} architectures run when shrunk; drop of the loss beside Adam's best of 3"
-    )
-    for head in ("task", "run", "≥ 1", "≥ 0.8", "≥ 0.5", "smallest", "parameters", "unread", "contradicted"):
-        table.add_column(head, justify="left" if head == "task" else "right")
+    title = f"{len(rows)} of {tried} architectures run when shrunk; drop of the loss beside Adam's best of 3"
+    heads = ("run", "≥ 1", "≥ 0.8", "≥ 0.5", "smallest", "parameters", "unread", "contradicted")
+    shown = table(title, ["task"], heads)
     for family in [*dict.fromkeys(row.family for row in rows), "all"]:
         some = [row for row in rows if family in (row.family, "all")]
         ratios = [row.ratio for row in some]
-        table.add_row(
+        shown.add_row(
             family,
             str(len(some)),
             *(str(sum(ratio >= least for ratio in ratios)) for least in (1, 0.8, 0.5)),
             f"{min(ratios):.2f}",
             *(str(sum(getattr(row, name) for row in some)) for name in ("parameters", "unread", "contradicted")),
         )
-    console.print(table)
+    console.print(shown)
     for row in sorted(rows, key=lambda row: row.ratio):
         if row.ratio < 0.8 or row.unread or row.contradicted:
             numbers = f"{row.ours:.3f} of {row.adam:.3f}, {row.unread} unread, {row.contradicted} contradicted"

@@ -10,19 +10,17 @@ example: autogd bench quality --workloads diabetes cells --optimisers agd-stocha
 
 import json as jsonlib
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from autogd.cli.output import check_output
+from autogd.cli.tables import add_heading, table
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
@@ -33,14 +31,13 @@ from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Stan
 from autogd.experiments.quality.workloads import WORKLOADS
 from autogd.experiments.repository import WHERE
 from autogd.report.quality_figure import draw
-from autogd.report.quality_table import HEADS, heads, markdown, row, verdicts
+from autogd.report.quality_table import markdown, row, verdicts
 from autogd.rivals import require
 from autogd.training.records import write_whole
 
 __all__ = ["Options", "run"]
 
 LONG_DEFAULT = (OURS[0], *RIVALS)
-WIDTH = 132  # of the table without a terminal
 
 
 @dataclass(frozen=True)
@@ -187,18 +184,18 @@ def _print(options: Options, shown: list[Standing]) -> None:
         return
     adam = "AdamW" if options.long else "Adam"
     title = f"validation loss at the end of the budget, beside {adam} at the best of its grid"
-    table = Table(box=SIMPLE_HEAD, title=title)
-    for head in heads(shown):
-        words = head.replace(" to ", " to\n")
-        table.add_column(words, justify="left" if head in HEADS[:3] else "right", no_wrap=head == "optimiser")
+    numbers = ("loss", f"÷\n{adam}", "accu-\nracy", "steps\nto it", "time\nto it", f"beside\n{adam}")
+    caption = f"to it: to {adam}'s last loss, as a share of {adam}'s run"
+    found = table(title, ["optimiser"], numbers, caption)
     before = ""
     for each in shown:
-        first = each.workload != before
-        if first:
-            table.add_section()
-        table.add_row(*row(each, first), style="bold" if each.optimiser == OURS[0] else "")
+        if each.workload != before:
+            add_heading(found, each.workload)
+        _, optimiser, setting, *cells, verdict = row(each)
+        name = f"{optimiser}\n  {setting}" if setting else optimiser
+        found.add_row(name, *cells, verdict.split(" ")[0], style="bold" if each.optimiser == OURS[0] else "")
         before = each.workload
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(table)
+    console = Console()
+    console.print(found)
     for line in verdicts(shown):
         console.print(line, highlight=False)

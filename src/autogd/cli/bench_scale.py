@@ -8,13 +8,13 @@ example: autogd bench scale --ranks 256 --shapes llama-3-8b
 """
 
 import json as jsonlib
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from autogd.cli.tables import add_heading, table
 from autogd.experiments.scale.cost import Cost, costs, tensors_of
 from autogd.experiments.scale.shapes import SHAPES
 from autogd.report.scale_figure import draw_scale
@@ -51,19 +51,20 @@ def run(options: Options) -> int:
     if options.json:
         print(jsonlib.dumps([asdict(cost) for cost in found]))
         return 0
-    console = Console()
-    Console(width=console.width if sys.stdout.isatty() else 140).print(_table(options, found))
+    Console().print(_table(options, found))
     return 0
 
 
 def _table(options: Options, found: list[Cost]) -> Table:
-    table = Table(title=f"a step of {options.shapes}, {options.mesh}: the rank that has the most (mean)")
-    for head in ("ranks", "method", "sent", "received", "FLOPs", "state and buffers"):
-        table.add_column(head, justify="left" if head == "method" else "right")
+    title = f"a step of {options.shapes}, {options.mesh}: the rank that has the most (mean)"
+    shown = table(title, ["method"], ["sent", "received", "FLOPs", "state and\nbuffers"])
+    before = 0
     for cost in found:
-        cells = [_cell(cost, quantity) for quantity in ("sent", "received", "flops", "peak")]
-        table.add_row(f"{cost.ranks:,}", cost.method, *cells, end_section=cost.method == found[-1].method)
-    return table
+        if cost.ranks != before:
+            add_heading(shown, f"{cost.ranks:,} rank{'s' * (cost.ranks != 1)}")
+        before = cost.ranks
+        shown.add_row(cost.method, *(_cell(cost, quantity) for quantity in ("sent", "received", "flops", "peak")))
+    return shown
 
 
 def _cell(cost: Cost, quantity: str) -> str:

@@ -9,7 +9,6 @@ example: autogd bench step --sets mlp tiny --optimisers agd adam prodigy
 """
 
 import json as jsonlib
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from autogd.cli.output import check_output
+from autogd.cli.tables import add_heading, table
 from autogd.experiments.speed.growth import TENSORS, WEIGHTS, fit, growth
 from autogd.experiments.speed.share import NETWORKS, shares
 from autogd.experiments.speed.step_cost import CONTENDERS, REFERENCE, costs
@@ -98,14 +98,16 @@ def _cost(options: Options, names: Sequence[str], device: torch.device) -> int:
     with _progress(options) as progress:
         task = progress.add_task("steps", total=len(options.sets) * options.rounds)
         rows = list(costs(options.sets, names, options.rounds, device, lambda: progress.advance(task)))
-    table = _table(options, device, "a step", "set", "weights", "tensors", "optimiser", "ms", "of fused Adam")
-    for head in ("of the traffic limit", "state, bytes per weight", "peak, bytes per weight"):
-        table.add_column(head, justify="right")
+    heads = ("ms", "of fused\nAdam", "of the\ntraffic limit", "state, bytes\nper weight", "peak, bytes\nper weight")
+    shown = table(_title(options, device, "a step"), ["optimiser"], heads)
+    before = ""
     for row in rows:
+        if row.set != before:
+            add_heading(shown, f"{row.set}: {row.weights:,} weights in {row.tensors:,} tensors")
+        before = row.set
         cells = [f"{1e3 * row.seconds:.2f}", f"{row.of_adam:.2f}", f"{row.of_limit:.2f}"]
-        cells += [f"{row.steady:.2f}", f"{row.peak:.3f}"]
-        table.add_row(row.set, f"{row.weights:,}", f"{row.tensors:,}", row.optimiser, *cells)
-    return _print(options, table, [asdict(row) for row in rows])
+        shown.add_row(row.optimiser, *cells, f"{row.steady:.2f}", f"{row.peak:.3f}")
+    return _print(options, shown, [asdict(row) for row in rows])
 
 
 def _share(options: Options, names: Sequence[str], device: torch.device) -> int:
@@ -113,12 +115,13 @@ def _share(options: Options, names: Sequence[str], device: torch.device) -> int:
         task = progress.add_task("steps", total=len(NETWORKS) * options.rounds)
         turn = (list(NETWORKS), list(dict.fromkeys([*names, REFERENCE])), options.rounds, device, options.batch or None)
         rows = list(shares(*turn, tick=lambda: progress.advance(task)))
-    heads = ("network", "batch", "optimiser", "forward + backward, ms", "step, ms", "share")
-    table = _table(options, device, "a step beside forward and backward", *heads)
+    title = _title(options, device, "a step beside forward and backward")
+    heads = ("batch", "forward and\nbackward, ms", "step, ms", "share")
+    shown = table(title, ["network", "optimiser"], heads)
     for row in rows:
         times = f"{1e3 * row.training:.1f}", f"{1e3 * row.step:.2f}"
-        table.add_row(row.network, str(row.batch), row.optimiser, *times, f"{row.share:.1%}")
-    return _print(options, table, [asdict(row) for row in rows])
+        shown.add_row(row.network, row.optimiser, str(row.batch), *times, f"{row.share:.1%}")
+    return _print(options, shown, [asdict(row) for row in rows])
 
 
 def _growth(options: Options, names: Sequence[str], device: torch.device) -> int:
@@ -129,35 +132,30 @@ def _growth(options: Options, names: Sequence[str], device: torch.device) -> int
         points = growth(chosen, options.rounds, device, sizes, tick=lambda: progress.advance(task))
     options.out.write_bytes(draw_growth(points))
     lines = [fit(points, along, name) for along in ("weights", "tensors") for name in chosen]
-    heads = ("along", "optimiser", "ms at the start", "ns for each", "ms at the end", "peak bytes at the end")
-    table = _table(options, device, "how a step grows", *heads)
+    heads = ("ms at\nthe start", "ns for\neach", "ms at\nthe end", "peak bytes\nat the end")
+    shown = table(_title(options, device, "how a step grows"), ["along", "optimiser"], heads)
     for line in lines:
         last = [p for p in points if p.along == line.along and p.optimiser == line.optimiser][-1]
         cells = f"{1e3 * line.start:.3f}", f"{1e9 * line.each:.3g}", f"{1e3 * last.seconds:.2f}", f"{last.peak:,}"
-        table.add_row(line.along, line.optimiser, *cells)
+        shown.add_row(line.along, line.optimiser, *cells)
     found = {"points": [asdict(p) for p in points], "lines": [asdict(line) for line in lines]}
-    return _print(options, table, {**found, "figure": str(options.out)})
+    return _print(options, shown, {**found, "figure": str(options.out)})
 
 
 def _progress(options: Options) -> Progress:
     return Progress(console=Console(stderr=True), transient=True, disable=options.json)
 
 
-def _table(options: Options, device: torch.device, title: str, *heads: str) -> Table:
+def _title(options: Options, device: torch.device, content: str) -> str:
     threads = torch.get_num_threads()
     cpu = "cpu, one thread, processor time" if threads == 1 else f"cpu, {threads} threads"
     where = cpu if device.type == "cpu" else device.type
-    table = Table(title=f"{title}, best of {options.rounds}: {where}")
-    for head in heads:
-        words = head in ("set", "optimiser", "network", "along")
-        table.add_column(head, justify="left" if words else "right", no_wrap=words)
-    return table
+    return f"{content}, best of {options.rounds}: {where}"
 
 
-def _print(options: Options, table: Table, found: Any) -> int:
+def _print(options: Options, shown: Table, found: Any) -> int:
     if options.json:
         print(jsonlib.dumps(found))
     else:
-        console = Console()
-        Console(width=console.width if sys.stdout.isatty() else 140).print(table)
+        Console().print(shown)
     return 0

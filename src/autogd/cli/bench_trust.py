@@ -10,16 +10,14 @@ example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes f
 
 import json as jsonlib
 import math
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from autogd.cli.tables import add_heading, table
 from autogd.experiments.repository import WHERE
 from autogd.experiments.trust.attempt import attempt
 from autogd.experiments.trust.cell import Cell, Run
@@ -27,12 +25,10 @@ from autogd.experiments.trust.cells import named
 from autogd.experiments.trust.grid import OPTIMISERS, OURS, REFERENCE, SEEDS, runs
 from autogd.experiments.trust.records import COMMITTED, Records
 from autogd.experiments.trust.summary import Standing, count, standings
-from autogd.report.trust_table import HEADS, lines, markdown, row
+from autogd.report.trust_table import lines, markdown, row
 from autogd.rivals import require
 
 __all__ = ["Options", "run"]
-
-WIDTH = 132  # of the table if there is no terminal to ask
 
 
 @dataclass(frozen=True)
@@ -133,17 +129,21 @@ def _print(options: Options, shown: list[Standing]) -> None:
     if options.markdown:
         print(markdown(shown))
         return
-    table = Table(box=SIMPLE_HEAD, title="held-out loss at the end, beside the best of Adam's three rates")
-    for head in HEADS:
-        table.add_column(head, justify="left" if head in ("cell", "optimiser", "verdict") else "right")
-    before = shown[0].family
+    numbers = ("loss", "Adam's best\n(its rate)", "ratio", "verdict")
+    title = "held-out loss at the end, beside the best of Adam's three rates"
+    found = table(title, ["cell"], numbers, "÷: the loss, divided by that of the undisturbed start")
+    several = len({each.optimiser for each in shown}) > 1
+    before = ""
     for each in shown:
         if each.family != before:
-            table.add_section()
-        table.add_row(*row(each), style="bold" if each.verdict == "lost" else "")
+            add_heading(found, each.family)
+        cell, optimiser, loss, adam, ratio, verdict, recovery, logit = row(each)
+        more = [f"÷ {recovery}" if recovery else "", f"logits {logit}" if logit else ""]
+        name = "\n  ".join([cell, *[optimiser] * several, *filter(None, more)])
+        found.add_row(name, loss, adam, ratio, verdict, style="bold" if each.verdict == "lost" else "")
         before = each.family
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(table)
+    console = Console()
+    console.print(found)
     for line in lines(shown):
         console.print(line, highlight=False)
 

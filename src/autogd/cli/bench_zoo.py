@@ -9,10 +9,10 @@ from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from autogd.cli.tables import table
 from autogd.experiments.zoo import ZOO
-from autogd.experiments.zoo_race import RATES, RUNS, Drop, drops
+from autogd.experiments.zoo_race import RATES, Drop, drops
 
 __all__ = ["Options", "run"]
 
@@ -46,23 +46,17 @@ def run(options: Options) -> int:
     short = min(30, options.steps)
     shown = f"{short} / {options.steps}" if options.steps > 30 else str(short)
     lowered = f"(and how many of the first {short} lowered it)"
-    table = Table(title=f"drop of the loss on one fixed batch, after {shown} steps {lowered}")
-    starts = ("", ", initialise_")
-    ours = [name for name in RUNS if "Adam" not in name]
-    heads = ("architecture", *(f"loss at start{start}" for start in starts), *ours)
-    for head in (*heads, *(f"Adam{start}, best of 3" for start in starts)):
-        table.add_column(head, justify="left" if head == "architecture" else "right")
+    title = f"drop of the loss on one fixed batch, after {shown} steps {lowered}"
+    drop = table(title, ["architecture"], ["loss at\nstart", "AGD", "StochasticAGD", "Adam,\nbest of 3"])
     for name in ZOO:
         found = {row.optimiser: row for row in rows if row.architecture == name}
-        cells = [f"{found[f'AGD{start}'].start:.2f}" for start in starts]
-        cells += [
-            f"{_cell(found[one].after_30, found[one].after_all, options.steps)} ({found[one].lowered})" for one in ours
-        ]
-        for start in starts:
+        for start in ("", ", initialise_"):
+            ours = [found[f"{optimiser}{start}"] for optimiser in ("AGD", "StochasticAGD")]
             adam = [found[f"Adam {rate:g}{start}"] for rate in RATES]
+            cells = [f"{_cell(each.after_30, each.after_all, options.steps)} ({each.lowered})" for each in ours]
             cells.append(_cell(max(row.after_30 for row in adam), max(row.after_all for row in adam), options.steps))
-        table.add_row(name, *cells)
-    console.print(table)
+            drop.add_row(f"{name}{start}", f"{ours[0].start:.2f}", *cells)
+    console.print(drop)
     return 0
 
 

@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from autogd.cli.tables import table
 from autogd.theory.check import STATEMENTS, Row, check
 from autogd.training.threads import using
 
@@ -57,16 +58,12 @@ def run(options: Options) -> int:
 
 def _print(rows: list[Row], right: bool) -> None:
     console = Console()
-    table = Table(title="The statements of arXiv 2304.05187, measured")
-    for name in ("statement", "claim"):
-        table.add_column(name, overflow="fold")
-    for name in ("draws", "worst left", "right", "slack"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    numbers = ("draws", "worst left", "right", "slack", "verdict")
+    shown = table("The statements of arXiv 2304.05187, measured", ["statement"], numbers)
     for row in rows:
-        numbers = [str(row.draws), *(f"{value:.3g}" for value in (row.left, row.right, row.slack))]
-        table.add_row(row.statement, row.claim, *numbers, _verdict(row))
-    console.print(table)
+        cells = [str(row.draws), *(f"{value:.3g}" for value in (row.left, row.right, row.slack))]
+        shown.add_row(f"[bold]{row.statement}[/]\n{escape(row.claim)}", *cells, _verdict(row))
+    console.print(shown)
     for row in rows:
         if not row.holds:
             told = f"{row.statement} fails on {row.broken} of {row.draws} draws. Counterexample: {row.counterexample}"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from autogd.cli.output import PICTURES, check_output
+from autogd.cli.tables import table
 from autogd.experiments.demo import CONTENDERS, DEPTH, EPOCHS, WIDTH, Epoch, race
 from autogd.report.demo import draw
 from autogd.training.threads import using
@@ -56,11 +56,11 @@ def run(options: Options) -> int:
     if options.json:
         print(jsonlib.dumps({"figure": str(options.out), "epochs": rows}))
         return 0
-    table = Table("optimiser", "settings", "train accuracy", "test accuracy", "objective", title=title)
+    shown = table(title, ["optimiser", "settings"], ["train\naccuracy", "test\naccuracy", "objective"])
     for name in CONTENDERS:
         last = [record for record in records if record.optimiser == name][-1]
         train, test = f"{100 * last.train_accuracy:.1f}%", f"{100 * last.test_accuracy:.1f}%"
-        table.add_row(name, SETTINGS[name], train, test, f"{last.objective:.4f}")
-    console.print(table)
+        shown.add_row(name, SETTINGS[name], train, test, f"{last.objective:.4f}")
+    console.print(shown)
     console.print(f"the figure: {options.out}")
     return 0

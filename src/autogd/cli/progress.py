@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from autogd.training import Run, Watch
 
-__all__ = ["TrainingProgress", "epoch_line"]
+__all__ = ["TrainingProgress", "epoch_line", "on_test_set"]
 
 
 class TrainingProgress(Watch):
@@ -50,7 +50,20 @@ def epoch_line(record: dict[str, Any]) -> str:
     >>> epoch_line({"epoch": 3, **numbers, "seconds": 2.0})
     'epoch   3  objective 0.2500  train 50.0%  test 40.0%  η 0.1  2.0 s'
     """
+    train = "" if record["train_accuracy"] is None else f"train {record['train_accuracy']:.1%}  "
     return (
-        f"epoch {record['epoch']:3d}  objective {record['objective']:.4f}  train {record['train_accuracy']:.1%}  "
-        f"test {record['test_accuracy']:.1%}  η {record['learning_rate_mean']:.3g}  {record['seconds']:.1f} s"
+        f"epoch {record['epoch']:3d}  objective {record['objective']:.4f}  {train}test {on_test_set(record, 1)}  "
+        f"η {record['learning_rate_mean']:.3g}  {record['seconds']:.1f} s"
     )
+
+
+def on_test_set(record: dict[str, Any], digits: int) -> str:
+    """The accuracy on the test set in percent; the objective on it in a regression.
+
+    >>> on_test_set({"test_accuracy": 0.5, "test_objective": 0.1}, 1)
+    '50.0%'
+    >>> on_test_set({"test_accuracy": None, "test_objective": 0.1}, 1)
+    '0.1000'
+    """
+    found = record["test_accuracy"]
+    return f"{record['test_objective']:.4f}" if found is None else f"{found:.{digits}%}"

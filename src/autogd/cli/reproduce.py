@@ -9,6 +9,7 @@ example: autogd reproduce showcase --scale smoke
 
 import json as jsonlib
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Any
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
 
+from autogd.cli.tables import table
 from autogd.experiments.catalogue import EXPERIMENTS, carry_out
 from autogd.experiments.cost import cost
 from autogd.experiments.effort import Effort, effort, left
@@ -120,13 +121,13 @@ def _list(options: Options) -> int:
     if options.json:
         print(jsonlib.dumps(rows))
         return 0
-    heads = (Column("name", no_wrap=True), "content", "runs", "operations", "GPU-hours", "core-hours", "spent")
-    table = Table(*heads, title=f"scale {options.scale}", caption="core-hours: of runs that no figure above has")
+    heads = ("runs", "operations", "GPU-hours", "core-hours", "spent")
+    shown = table(f"scale {options.scale}", ["figure"], heads, "core-hours: of runs that no figure above has")
     for row in rows:
         hours = [f"{row[what]:,.2f}" for what in ("gpu_hours", "core_hours_planned", "core_hours_spent")]
         cells = (str(row["runs"]), f"{row['operations']:.1e}", *hours)
-        table.add_row(str(row["name"]), str(row["content"]), *cells)
-    Console().print(table)
+        shown.add_row(f"[bold]{row['name']}[/]\n{row['content']}", *cells)
+    Console().print(shown)
     return 0
 
 
@@ -193,25 +194,22 @@ def _write(name: str, shown: Shown, folder: Path, scale: Scale) -> None:
 
 
 def _tell(name: str, shown: Shown, folder: Path) -> None:
-    console = Console()
     if shown.table:
         head, *rows = shown.table
-        table = Table(*(Column(title, overflow="fold") for title in head), title=name)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-    heads = ("claim", "the paper", "ours", "verdict")
-    table = Table(*(Column(title, overflow="fold") for title in heads), title=f"{name}: the paper's claims and ours")
-    for claim in shown.claims:
-        table.add_row(claim.statement, claim.paper, claim.ours, claim.verdict)
-    console.print(table)
+        _print_words(name, head, rows)
+    claims = [(claim.statement, claim.paper, claim.ours, claim.verdict) for claim in shown.claims]
+    _print_words(f"{name}: the paper's claims and ours", ("claim", "the paper", "ours", "verdict"), claims)
     if shown.second_row:
-        columns = ("the second row", "AGD", "the best rival", "StochasticAGD (ours)", "ours is")
-        table = Table(*(Column(title, overflow="fold") for title in columns), title=f"{name}: our own rule beside AGD")
-        for each in shown.second_row:
-            table.add_row(*astuple(each))
-        console.print(table)
+        heads = ("the second row", "AGD", "the best rival", "StochasticAGD (ours)", "ours is")
+        _print_words(f"{name}: our own rule beside AGD", heads, [astuple(each) for each in shown.second_row])
     print(f"{_figure(name, shown, folder) or 'no figure'}; the table with budgets: {folder / name}.txt")
+
+
+def _print_words(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    shown = table(title, heads, ())
+    for row in rows:
+        shown.add_row(*row, end_section=True)
+    Console().print(shown)
 
 
 def _figure(name: str, shown: Shown, folder: Path) -> str | None:

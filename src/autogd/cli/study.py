@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from autogd.cli.progress import on_test_set
+from autogd.cli.tables import table
 from autogd.report import draw, group_runs, summarise
-from autogd.report.tables import COLUMNS, cell
+from autogd.report.tables import cell, columns
 from autogd.training import Config, Run, Stopped, Watch
 from autogd.training.records import write_whole
 from autogd.training.study import run_study
@@ -43,12 +45,15 @@ def final_table(rows: list[dict[str, Any]]) -> Table:
     >>> final_table([]).columns[0].header
     'run'
     """
-    table = Table()
-    for title in COLUMNS.values():
-        table.add_column(title)
+    shown = columns(rows)
+    epochs = {row["epochs"] for row in rows}
+    if len(epochs) == 1:
+        del shown["epochs"]
+    label, *numbers = (title.replace(" accuracy", "\naccuracy") for title in shown.values())
+    made = table(f"{epochs.pop()} epochs" if len(epochs) == 1 else "", [label], numbers)
     for row in rows:
-        table.add_row(*(cell(row, name) for name in COLUMNS))
-    return table
+        made.add_row(*(cell(row, name) for name in shown))
+    return made
 
 
 class _Board:
@@ -61,7 +66,7 @@ class _Board:
         self.live.update(self.table())
 
     def table(self) -> Table:
-        table = Table("run", "progress", "objective", "test accuracy", "η")
+        table = Table("run", "progress", "objective", "test", "η")
         for name, cells in self.lines.items():
             table.add_row(name, *cells)
         return table
@@ -86,7 +91,7 @@ class _Line(Watch):
     def epoch(self, record: dict[str, Any]) -> None:
         numbers = [
             f"{record['objective']:.4f}",
-            f"{record['test_accuracy']:.2%}",
+            on_test_set(record, 2),
             f"{record['learning_rate_mean']:.3g}",
         ]
         self.board.lines[self.name][1:] = numbers

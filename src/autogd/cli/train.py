@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autogd.cli.progress import TrainingProgress
+from autogd.cli.progress import TrainingProgress, on_test_set
 from autogd.training import Config, Run, Stopped, Watch, train
 from autogd.training.distributed import session
 from autogd.training.records import under_way, write_whole
@@ -125,5 +125,6 @@ def _tell(options: Options, record: Run, summary: dict[str, Any]) -> None:
     if options.json:
         print(json.dumps({"run": str(record.path), **summary}))
     else:
-        print(f"test accuracy {summary['test_accuracy']:.2%}, objective {summary['objective']:.4g}")
+        quantity = "test objective" if summary["test_accuracy"] is None else "test accuracy"
+        print(f"{quantity} {on_test_set(summary, 2)}, objective {summary['objective']:.4g}")
         print(f"the run is in {record.path}, its figure in {figure}")

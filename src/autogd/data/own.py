@@ -1,4 +1,7 @@
-"""A user's own data as a task: pairs of tensors, data sets or data loaders, one for training and one for testing."""
+"""A user's own data as a task: pairs of tensors, data sets or data loaders, one for training and one for testing.
+
+Integer labels are classes; labels that are floats are the numbers of a regression.
+"""
 
 from typing import Any
 
@@ -26,7 +29,7 @@ class PairSplit:
     def __init__(self, inputs: Tensor, labels: Tensor) -> None:
         if len(inputs) != len(labels):
             raise ValueError(f"a label for every sample is needed, found {len(labels)} for {len(inputs)}")
-        self.inputs, self.labels = inputs, labels.long()
+        self.inputs, self.labels = inputs, labels if labels.is_floating_point() else labels.long()
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -109,7 +112,7 @@ def _split(name: str, found: Any) -> Split:
 
 
 def _check(name: str, split: Split) -> tuple[int, ...]:
-    """The shape of a sample; checks that the split has samples and integer labels."""
+    """The shape of a sample; checks that the split has samples and labels that can be trained on."""
     if len(split) == 0:
         raise ValueError(f"{name}: there are no samples")
     inputs, labels = split.batch(torch.tensor([0]))
@@ -118,17 +121,26 @@ def _check(name: str, split: Split) -> tuple[int, ...]:
 
 
 def _check_labels(name: str, labels: Tensor) -> None:
+    if labels.is_complex():
+        raise ValueError(f"{name}: the labels are {labels.dtype}; expected integers (classes) or floats (a regression)")
     if labels.is_floating_point():
-        raise ValueError(
-            f"{name}: the labels are {labels.dtype}, and the commands train classifiers: integers from 0 on are "
-            "expected. Train a regression in a loop of your own"
-        )
-    if labels.numel() and int(labels.min()) < 0:
+        if not torch.isfinite(labels).all():
+            raise ValueError(f"{name}: labels are nan or infinite; mend or drop these samples")
+    elif labels.numel() and int(labels.min()) < 0:
         raise ValueError(f"{name}: the labels start at {int(labels.min())}; integers from 0 on are expected")
 
 
 def _classes(name: str, *splits: Split) -> int:
-    """The largest label plus one; for a data set, its own number of classes, or found from every sample."""
+    """The largest label plus one; for a data set, its own number of classes, or found from every sample.
+
+    In a regression, how many numbers a label has.
+    """
+    first = [split.batch(torch.tensor([0]))[1] for split in splits]
+    if any(labels.is_floating_point() for labels in first):
+        if first[0].dtype != first[1].dtype or first[0].shape != first[1].shape:
+            found = " and ".join(f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in first)
+            raise ValueError(f"{name}: labels for training and testing must be alike, found {found}")
+        return first[0].numel()
     counts = []
     for split in splits:
         if isinstance(split, PairSplit):

@@ -22,7 +22,7 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs and integer labels of the samples at `indices`, a 1-D int64 tensor."""
+        """The inputs and labels of the samples at `indices`, a 1-D int64 tensor; floats are a regression's."""
         ...
 
 
@@ -77,7 +77,7 @@ class Task:
         name: the name that `load` knows it by.
         train: the training split.
         test: the test split.
-        classes: the number of classes, or of characters for text.
+        classes: the number of classes, of characters for text, or of numbers in a regression's label.
         input_shape: the shape of one sample.
         augment: random changes to a batch, drawn from a generator; None for no augmentation.
         prepare: scales every sample to norm √d_0.

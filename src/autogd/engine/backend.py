@@ -3,7 +3,7 @@
 A step has two stages. `measure` gives the rule the norms that it needs; `update` applies the step. The
 backends are `single_tensor` (the reference, to be read), `foreach` (fast on any device), `native` (in C, on the CPU)
 and `dtensor` (each process holds a slice). The tests compare all of them with the reference. To add
-one, write a file here and choose it in `choose_backend` (`engine/base.py`).
+one, write a file here and choose it in `choose_backend` (`engine/steps.py`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autogd.engine.plan import Plan
 
-__all__ = ["Average", "Backend", "Norms", "Step"]
+__all__ = ["Average", "Backend", "Idle", "Norms", "Step"]
 
 
 class Norms(NamedTuple):
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     coefficients: Tensor  # per part
     keeps: Tensor | None = None  # per tensor; None is 1
     finite: Tensor | None = None  # false: nothing changes; None: checked already
-    intake: Tensor | None = None  # what a gradient is multiplied by on its way into the momentum
+    gradient_factor: Tensor | None = None  # what gradients are multiplied by before they join the momentum
     average: Average | None = None
 
 
@@ -62,3 +62,19 @@ class Backend(Protocol):
     ) -> None:
         """Move every tensor, its momentum and its average; `grads` are those that were measured."""
         ...
+
+
+class Idle:
+    """A backend without tensors: for a rank that has no gradient in a step, and takes part in the group's sums."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
+        """No norms."""
+        return Norms(self.plan.reach, self.plan.reach, self.plan.reach)
+
+    def update(
+        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
+    ) -> None:
+        """Nothing moves."""

@@ -124,13 +124,13 @@ class Foreach(SingleTensor):
         """Renew the momentum of stacked tensors, and give Nesterov's view of it; by pieces, which a cache holds."""
         wide = torch.promote_types(grad.dtype, torch.float32)
         ahead = torch.empty_like(grad, dtype=wide)
-        assert step.intake is not None
-        intake = step.intake.to(grad.device, wide)
+        assert step.gradient_factor is not None
+        gradient_factor = step.gradient_factor.to(grad.device, wide)
         dim = min(1, ahead.dim() - 1)  # the first counts the tensors of the stack
         rows = max(1, ahead.shape[dim] * max(ROOM, ahead.numel() // PIECES) // max(1, ahead.numel()))
         for some, kept, slope in zip(*(each.split(rows, dim) for each in (ahead, momentum, grad)), strict=True):
             some.copy_(kept)
-            fresh = slope.to(wide) * intake
+            fresh = slope.to(wide) * gradient_factor
             if step.finite is not None:  # zero times a number that is not finite is not zero
                 fresh = torch.where(step.finite.to(grad.device), fresh, some)
             kept.copy_(some.lerp_(fresh, 1 - self.momentum))

@@ -7,7 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["as_groups", "check_number", "check_parameters", "multiplier", "named_tensors", "refuse_settings"]
+from autogd.geometry.direction import GEOMETRIES, Geometry
+
+__all__ = [
+    "as_groups", "check_geometry", "check_number", "check_parameters", "multiplier", "named_tensors", "refuse_settings",
+]  # fmt: skip
 
 
 def as_groups(params: Any, owner: str) -> list[Any]:
@@ -75,6 +79,17 @@ def multiplier(group: dict[str, Any]) -> Any:
         return rate.reshape(())
     check_number("lr", rate, zero_too=True)
     return rate
+
+
+def check_geometry(name: str) -> Geometry:
+    """The name, if there is such a geometry.
+
+    >>> check_geometry("spectral")
+    'spectral'
+    """
+    if name not in GEOMETRIES:
+        raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
+    return name
 
 
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:

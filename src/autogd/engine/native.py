@@ -119,10 +119,10 @@ class Native(Foreach):
     def _orthogonalise(self, sums: Tensor, threads: int, step: Step) -> None:
         """Momentum, directions, weights and averages of all tensors."""
         assert step.average is not None
-        assert step.intake is not None
+        assert step.gradient_factor is not None
         assert step.keeps is not None
         share = step.average.share
-        self.settings[1:3] = torch.stack([step.intake.to(torch.float32), share.max().to(torch.float32)])
+        self.settings[1:3] = torch.stack([step.gradient_factor.to(torch.float32), share.max().to(torch.float32)])
         moves, keeps, sizes = (_floats(each) for each in (share > 0, step.keeps, -step.coefficients))
         norms = torch.empty(2 * self.parts, dtype=torch.float32, device="cpu")
         room = self._room(threads, self.count)

@@ -1,9 +1,9 @@
 """What a step needs to know about its tensors, worked out once: a few numbers for each tensor and each part."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.geometry.norms import LEAST, rounding
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Constants", "Plan", "constants_of", "make_plan"]
 
 
 @dataclass(eq=False)
@@ -29,24 +29,26 @@ class Plan:
     one_device: bool
     on_cpu: bool  # a step may look at a number without waiting for a device
     sparse: bool  # whether any gradient is
+    plain: bool  # whether all gradients are plain, dense tensors
     holds: bool  # whether any tensor is held at its size
     depth: float
     depth_shares: Tensor
     held_at: Tensor  # of each tensor: the norm that a hidden matrix is held at; infinite if it is free
     reach: Tensor
-    speaks_for: Tensor
-    noise: Tensor
-    mate: Tensor | None
-    mate_noise: Tensor
+    part_to_tensor: Tensor
+    noise_floor: Tensor
+    own_weight: Tensor | None
+    own_weight_floor: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
     totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
-    others: Any = None  # the ranks that hold other parts of the model, as `autogd.optim.rule` knows them
+    others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:
         """One number a group, as a vector of one number a tensor on the device."""
         if any(isinstance(value, Tensor) for value in values):
-            return torch.stack([torch.as_tensor(value).to(self.reach) for value in values])[self.group_of]
+            each = (v if isinstance(v, Tensor) else torch.tensor(v, device="cpu") for v in values)
+            return torch.stack([value.to(self.reach) for value in each])[self.group_of]
         if values not in self._sent:  # a copy to the device waits for it: only if a setting has changed
             if len(self._sent) >= 4:
                 self._sent.clear()
@@ -54,27 +56,79 @@ class Plan:
         return self._sent[values]
 
 
+class Constants(NamedTuple):
+    """The numbers of `autogd.optim.rule.Parts`, one a tensor; `own_weight` is one a part."""
+
+    depth: float
+    depth_shares: list[float]
+    reach: list[float]
+    part_to_tensor: list[float]
+    noise_floor: list[float]
+    own_weight: list[int] | None
+    own_weight_floor: list[float]
+
+
+def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of: Mapping[int, int]) -> Constants:
+    """The constants of tensors with these atoms and types.
+
+    Args:
+        atoms: one a tensor.
+        dtypes: likewise.
+        weight_of: the number of a bias to the number of the weight of its layer.
+
+    >>> from autogd.geometry.atom import bias, matrix
+    >>> layer = torch.nn.Linear(4, 2)
+    >>> constants_of([matrix(layer.weight), bias(layer.bias)], [torch.float32] * 2, {1: 0}).own_weight
+    [0, 0]
+    """
+    sizes = [atom.parts for atom in atoms]
+    first = [0, *accumulate(sizes)]
+    own_weight = list(range(first[-1]))
+    for mine, theirs in weight_of.items():
+        for part in range(sizes[mine]):
+            # packed biases go with packed weights; beside many taps, the middle one: others may see padding alone
+            other = part if sizes[theirs] == sizes[mine] else sizes[theirs] // 2
+            own_weight[first[mine] + part] = first[theirs] + other
+    # the floor of a bias beside the largest tensor, which serves if its own weight has no gradient
+    lone = [atom.kind == "bias" and i not in weight_of for i, atom in enumerate(atoms)]
+    return Constants(
+        depth=sum(atom.depth for atom in atoms),
+        depth_shares=[atom.depth_share for atom in atoms],
+        reach=[atom.depth_share * atom.scale for atom in atoms],
+        part_to_tensor=[atom.parts / atom.depth_share for atom in atoms],
+        noise_floor=[max(LEAST, rounding(d)) if alone else LEAST for d, alone in zip(dtypes, lone, strict=True)],
+        own_weight=own_weight if weight_of else None,
+        own_weight_floor=[rounding(d, beside_own_weight=True) * (i in weight_of) for i, d in enumerate(dtypes)],
+    )
+
+
 def make_plan(
-    entries: list[tuple[Tensor, Atom, dict[str, Any]]], weight_of: Mapping[Tensor, Tensor] | None = None
+    entries: list[tuple[Tensor, Atom, dict[str, Any]]],
+    weight_of: Mapping[Tensor, Tensor] | None = None,
+    like: Sequence[Tensor] = (),
 ) -> Plan:
     """Work out the constants of all parts; they live on the first tensor's device.
 
     Args:
         entries: the tensors, each with its atom and its group.
         weight_of: for biases, the weight of the same layer.
+        like: tensors of the device and the type to use if there are no entries.
     """
     # tensors that can be stacked stand together
     entries = sorted(entries, key=lambda e: (e[1].parts != 1, e[0].numel(), tuple(e[0].shape), str(e[0].dtype)))
-    parameters, atoms, own = (list(column) for column in zip(*entries, strict=True))
+    parameters, atoms, own = [e[0] for e in entries], [e[1] for e in entries], [e[2] for e in entries]
     groups: list[dict[str, Any]] = []
     for group in own:
         if not any(group is known for known in groups):
             groups.append(group)
-    device = parameters[0].device
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+    like = parameters or like
+    device = like[0].device
+    dtype = torch.float64 if any(p.dtype == torch.float64 for p in like) else torch.float32
     sizes = [atom.parts for atom in atoms]
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(device)
-    mate, mated = _mates(parameters, sizes, weight_of or {})
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64)).to(device)
+    place = {parameter: i for i, parameter in enumerate(parameters)}
+    weights = {place[b]: place[w] for b, w in (weight_of or {}).items() if b in place and w in place}
+    constants = constants_of(atoms, [p.dtype for p in parameters], weights)
 
     def per_tensor(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=device)
@@ -82,48 +136,34 @@ def make_plan(
     def sums(values: Tensor) -> Tensor:
         return values.new_zeros(len(sizes)).index_add_(0, owner, values)
 
-    beside = per_tensor([rounding(p.dtype, beside_own_weight=True) for p in parameters])[owner]
-    # the floor of a bias beside the largest tensor, which serves if its own weight has no gradient
-    lone = per_tensor([rounding(p.dtype) * (atom.kind == "bias") for p, atom in zip(parameters, atoms, strict=True)])
+    grads = [p.grad for p in parameters if p.grad is not None]
+    own_weight, group_of = constants.own_weight, [_index(groups, group) for group in own]
     return Plan(
         parameters=parameters,
         atoms=atoms,
         groups=groups,
         own=own,
-        group_of=torch.tensor([next(i for i, g in enumerate(groups) if g is group) for group in own]).to(device),
+        group_of=torch.tensor(group_of, dtype=torch.int64, device=device),
         sizes=sizes,
         owner=owner,
         whole=sum(size == 1 for size in sizes),
         one_device=all(p.device == device for p in parameters),
         on_cpu=device.type == "cpu",
-        sparse=any(p.grad is not None and p.grad.is_sparse for p in parameters),
+        sparse=any(grad.is_sparse for grad in grads),
+        plain=all(type(grad) is Tensor and not grad.is_sparse for grad in grads),
         holds=any(atom.held_at < float("inf") for atom in atoms),
-        depth=sum(atom.depth for atom in atoms),
-        depth_shares=per_tensor([atom.depth_share for atom in atoms]),
+        depth=constants.depth,
+        depth_shares=per_tensor(constants.depth_shares),
         held_at=per_tensor([atom.held_at for atom in atoms]),
-        reach=per_tensor([atom.depth_share * atom.scale for atom in atoms])[owner],
-        speaks_for=per_tensor([atom.parts / atom.depth_share for atom in atoms])[owner],
-        noise=torch.where(torch.tensor(mated, device=device), 0, lone[owner]).clamp(min=LEAST),
-        mate=torch.tensor(mate, device=device) if any(mated) else None,
-        mate_noise=torch.where(torch.tensor(mated, device=device), beside, 0),
+        reach=per_tensor(constants.reach)[owner],
+        part_to_tensor=per_tensor(constants.part_to_tensor)[owner],
+        noise_floor=per_tensor(constants.noise_floor)[owner],
+        own_weight=None if own_weight is None else torch.tensor(own_weight, device=device),
+        own_weight_floor=per_tensor(constants.own_weight_floor)[owner],
         sums=sums,
-        totals=None if max(sizes) == 1 else sums,
+        totals=None if max(sizes, default=1) == 1 else sums,
     )
 
 
-def _mates(
-    parameters: list[Tensor], sizes: list[int], weight_of: Mapping[Tensor, Tensor]
-) -> tuple[list[int], list[bool]]:
-    """For each part of a bias, the index of the matching part of its weight; a part's own index if there is none."""
-    offsets = [0, *accumulate(sizes)]
-    place = {parameter: i for i, parameter in enumerate(parameters)}
-    mate, mated = list(range(offsets[-1])), [False] * offsets[-1]
-    for parameter, weight in weight_of.items():
-        if parameter not in place or weight not in place:
-            continue
-        mine, theirs = place[parameter], place[weight]
-        for part in range(sizes[mine]):
-            # packed biases go with packed weights; beside many taps, the middle one: others may see padding alone
-            other = offsets[theirs] + (part if sizes[theirs] == sizes[mine] else sizes[theirs] // 2)
-            mate[offsets[mine] + part], mated[offsets[mine] + part] = other, True
-    return mate, mated
+def _index(groups: list[dict[str, Any]], group: dict[str, Any]) -> int:
+    return next(i for i, known in enumerate(groups) if known is group)

@@ -9,27 +9,32 @@ import torch
 from torch import Tensor
 
 from autogd.engine.native import POLES, WHOLE
+from autogd.geometry.polar import HERE, Columns
 
 __all__ = ["by_inversion", "orthogonalise"]
 
 
-def orthogonalise(matrices: Tensor) -> Tensor:
-    """The factor UVᵀ of every matrix of a batch; a zero matrix stays zero.
+def orthogonalise(matrices: Tensor, elsewhere: Columns = HERE) -> Tensor:
+    """The factor UVᵀ of every matrix of a batch; a zero matrix stays zero. `elsewhere` is that of `geometry.polar`.
 
     >>> close = orthogonalise(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))[0]
     >>> bool((close - torch.eye(2)).abs().max() < 0.15)
     True
     """
-    tall = matrices.shape[-2] > matrices.shape[-1]
+    tall = elsewhere is HERE and matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
-    x = x / torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
-    x = by_inversion(x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny))
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf).clamp(
+        min=tiny
+    )
+    x = x / elsewhere.norm(torch.linalg.matrix_norm(x, keepdim=True), 2).clamp(min=tiny)
+    x = by_inversion(x, elsewhere)
     return x.mT if tall else x
 
 
-def by_inversion(x: Tensor) -> Tensor:
+def by_inversion(x: Tensor, elsewhere: Columns = HERE) -> Tensor:
     """The factor of every matrix of a batch, each of Frobenius norm one and no higher than wide; zero stays zero."""
-    gram = x @ x.mT
+    gram = elsewhere.sum(x @ x.mT)
     total = gram @ gram
     size = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True).sqrt_().clamp(min=torch.finfo(x.dtype).eps)
     gram.div_(size)

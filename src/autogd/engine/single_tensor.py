@@ -71,7 +71,7 @@ class SingleTensor:
         """⟨direction, gradient⟩ of every part of tensor i."""
         return self.plan.atoms[i].matrices(direction * grad).sum((1, 2))
 
-    def combined(self, sums: Tensor) -> Tensor:
+    def all_reduce(self, sums: Tensor) -> Tensor:
         """Sums over parts, completed by what other processes have of the same parts."""
         return sums
 
@@ -93,7 +93,7 @@ class SingleTensor:
         self.directions = self._directions(grads)
         pairs = zip(self.directions, grads, strict=True)
         each = [self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs)]
-        slopes = self.combined(torch.cat(each))
+        slopes = self.all_reduce(torch.cat(each))
         # a slope may be finite beside a norm that overflows: refuse what the other geometry refuses
         self.slopes = torch.where(self.norms(grads).isfinite(), slopes, torch.inf)
         return self.slopes
@@ -105,8 +105,8 @@ class SingleTensor:
         """Renew the momentum, and give Nesterov's view of it: one step further along the same gradient."""
         grad, momentum = self.local(grad), self.local(momentum)
         wide = accumulation_dtype(grad.dtype)
-        assert step.intake is not None
-        fresh, take = grad.to(wide) * step.intake.to(grad.device, wide), 1 - self.momentum
+        assert step.gradient_factor is not None
+        fresh, take = grad.to(wide) * step.gradient_factor.to(grad.device, wide), 1 - self.momentum
         if step.finite is not None:  # 0 × nan is nan
             fresh = torch.where(step.finite.to(grad.device), fresh, momentum.to(wide))
         renewed = momentum.to(wide).lerp(fresh, take)

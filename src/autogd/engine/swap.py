@@ -1,14 +1,100 @@
 """The weights to evaluate and to ship, swapped in and out of the model."""
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from autogd.engine.distributed.dtensor import local
+from autogd.engine.distributed.shards import local
+from autogd.engine.reminder import Reminder
 
-__all__ = ["put", "swapped"]
+__all__ = ["SwapsWeights", "put", "swapped"]
+
+
+class SwapsWeights(Optimizer):
+    """A torch optimiser whose state may have an average of the weights, which the model can hold instead."""
+
+    _modules: list[weakref.ref[nn.Module]]
+    _reminder: Reminder
+    _swapped: bool  # whether the model holds the averaged weights
+    _kept: dict[Tensor, Tensor] | None  # between eval() and train(): the weights in training
+    _awaits_train: bool  # a state was loaded that was saved between the two
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model holds the weights to evaluate and to ship; on the way out, exactly what it held before.
+
+        Without averaging these are the weights themselves. Under FSDP2 pass the Module, so that stale unsharded weights
+        are freed.
+        """
+        self._reminder.dismiss()
+        if self._kept is not None:  # after eval() they are there already, and stay
+            yield
+            return
+        if self._swapped:
+            raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
+        averages = self._averages()
+        self._swapped = bool(averages)
+        try:
+            with swapped(averages, self._live_modules()):
+                yield
+        finally:
+            self._swapped = False
+
+    def eval(self) -> None:
+        """Put the averaged weights into the model, until `train()`: for loops that are written this way.
+
+        >>> from autogd import StochasticAGD
+        >>> optimiser = StochasticAGD(nn.Linear(2, 1))
+        >>> optimiser.eval()
+        >>> optimiser.train()
+        """
+        self._reminder.dismiss()
+        averages = self._averages()
+        if averages and not self._swapped and not self._awaits_train:
+            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
+            put(averages, self._live_modules())
+            self._swapped = True
+
+    def train(self) -> None:
+        """Put the weights in training back, those of a state that was saved after `eval()` too."""
+        if self._awaits_train:
+            self._awaits_train = False
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+        if self._kept is not None:
+            put(self._kept, self._live_modules())
+            self._kept, self._swapped = None, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
+        if self._kept is None:
+            self._outside("state_dict()")
+            return super().state_dict()
+        saved = super().state_dict()
+        indices = [index for group in saved["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
+            if parameter in self._kept:
+                saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        return saved
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        return {p: state["average"] for p, state in self.state.items() if "average" in state}
+
+    def _live_modules(self) -> list[nn.Module]:
+        return [module for each in self._modules if (module := each()) is not None]
+
+    def _outside(self, what: str) -> None:
+        """Refuse what would mix the averaged weights with the state of those in training."""
+        if self._swapped or self._awaits_train:
+            where, mend = "inside averaged()", "leave the block first"
+            if self._kept is not None or self._awaits_train:
+                where, mend = "after eval()", "call optimiser.train() first"
+            raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
 
 
 @contextmanager

@@ -37,18 +37,17 @@ class LastStep:
     gradient_summary: Tensor
     names: tuple[str, ...]
     _plan: Plan = field(repr=False)
-    _duals: Tensor = field(repr=False)  # of each part: scale · weight · the dual norm of its gradient
-    _active: Tensor = field(repr=False)  # of each part: whether it moved
+    _summary: Any = field(repr=False)  # `autogd.optim.rule.Summary`
     _multipliers: Any = field(repr=False)  # of each tensor, or one for all: what its group multiplies the step by
 
     @cached_property
     def dual_norms(self) -> dict[str, Tensor]:
         """What each tensor's gradient adds to L·G: its parts' dual norms, times scale and share of the depth."""
-        return dict(zip(self.names, self._plan.sums(self._duals).unbind(), strict=True))
+        return dict(zip(self.names, self._plan.sums(self._summary.duals).unbind(), strict=True))
 
     @cached_property
     def update_sizes(self) -> dict[str, Tensor]:
         """How far each tensor moved, in units of its target size: its largest part counts, and all have the same."""
-        moved = self._plan.sums(self._active.to(self._duals.dtype))
-        sizes = self.learning_rate / self._plan.depth * self._plan.depth_shares * abs(self._multipliers)
+        moved = self._plan.sums(self._summary.moving.to(self._summary.duals.dtype))
+        sizes = self.learning_rate / self._summary.depth * self._plan.depth_shares * abs(self._multipliers)
         return dict(zip(self.names, torch.where(moved > 0, sizes, 0).unbind(), strict=True))

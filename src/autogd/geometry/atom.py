@@ -20,12 +20,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-__all__ = ["LAYERS", "LOOKUP", "VECTOR", "Atom", "Rule", "Start", "bias", "bias_share", "kernel", "matrix"]
+from autogd.geometry.depth import VECTOR
 
-# Shares of the depth; a layer has 1. A matrix reaches its bound on one direction of its input only. A vector (a bias, a
-# gain, a token, a row of a table) reaches it whatever the input, so it gets less: docs/depth.md compares the rules.
-VECTOR = 1 / 32
-LOOKUP = 1 / 4
+__all__ = ["LAYERS", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
 
 LAYERS = ("matrix", "kernel", "bilinear", "experts")  # the kinds that map a layer's inputs to its outputs
 
@@ -192,15 +189,6 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def bias_share(weights: int, outputs: int) -> float:
-    """The share of the depth of a bias on minibatches: 1/d as one of its layer's d inputs, and at least 1/32.
-
-    >>> [bias_share(4 * d, outputs=4) for d in (1, 8, 1000)]
-    [1.0, 0.125, 0.03125]
-    """
-    return max(VECTOR, min(1.0, outputs / weights))
 
 
 def _divide(size: int, stack: int, weight: Tensor) -> int:

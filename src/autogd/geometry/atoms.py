@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from autogd.geometry.atom import LOOKUP, VECTOR, Atom, Rule, Start, bias, kernel, matrix
+from autogd.geometry.atom import Atom, Rule, Start, bias, kernel, matrix
+from autogd.geometry.depth import LOOKUP, VECTOR
 
 __all__ = [
     "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",

@@ -15,22 +15,11 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.polar import orthogonalise
 
-__all__ = ["GEOMETRIES", "Geometry", "check_geometry", "direction_for", "normalise", "unit_direction"]
+__all__ = ["GEOMETRIES", "Geometry", "direction_for", "normalise", "unit_direction"]
 
 Geometry = Literal["frobenius", "spectral"]
 GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "spectral")
 """How a step can be measured."""
-
-
-def check_geometry(name: str) -> Geometry:
-    """The name, if there is such a geometry.
-
-    >>> check_geometry("spectral")
-    'spectral'
-    """
-    if name not in GEOMETRIES:
-        raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
-    return name
 
 
 def direction_for(atom: Atom, geometry: Geometry) -> Callable[[Tensor], Tensor]:

@@ -18,11 +18,12 @@ step, it would be 0.72, but single values then came out at 0.63 and at 1.56.
 """
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["EXACT", "ROUNDED", "orthogonalise"]
+__all__ = ["EXACT", "HERE", "ROUNDED", "Columns", "orthogonalise"]
 
 # a, b and c of every step
 EXACT = (
@@ -39,12 +40,39 @@ ROUNDED = (
 )
 
 
-def orthogonalise(matrices: Tensor, products: torch.dtype | None = None) -> Tensor:
+class Columns(Protocol):
+    """Where further columns of a wide matrix are: norms and grams are completed by theirs."""
+
+    def norm(self, norms: Tensor, order: float) -> Tensor:
+        """The norms of whole matrices, given those of the columns here."""
+        ...
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all columns, given that over the columns here."""
+        ...
+
+
+class _Here:
+    """All columns are here."""
+
+    def norm(self, norms: Tensor, order: float) -> Tensor:
+        return norms
+
+    def sum(self, values: Tensor) -> Tensor:
+        return values
+
+
+HERE = _Here()
+"""No column is elsewhere."""
+
+
+def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhere: Columns = HERE) -> Tensor:
     """The polar factor UVᵀ of every matrix of a batch: the same singular vectors, singular values close to one.
 
     Args:
         matrices: a batch, in float32 or float64; a zero matrix stays zero.
         products: the type to multiply in; None is bfloat16 for float32 on an accelerator, else the matrices' own.
+        elsewhere: where the other columns are, if `matrices` has some of the columns of wide ones.
 
     >>> close = orthogonalise(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))[0]
     >>> bool((close - torch.eye(2)).abs().max() < 0.15)
@@ -53,23 +81,23 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None) -> Tens
     fast = matrices.device.type != "cpu" and matrices.dtype == torch.float32
     dtype = products or (torch.bfloat16 if fast else matrices.dtype)
     half = torch.finfo(dtype).bits == 16
-    tall = matrices.shape[-2] > matrices.shape[-1]
+    tall = elsewhere is HERE and matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     # divide by a power of two first, so that the squares of very small or large numbers neither vanish nor overflow
-    largest = torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True)
+    largest = elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf)
     lowest = math.frexp(torch.finfo(x.dtype).tiny)[1]
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
-    size = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
     x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
     steps = ROUNDED if half else EXACT
-    wide = x.shape[-1] >= 2 * x.shape[-2]
-    x = (_through_gram(x, steps, alone=2 if half else 0) if wide else _directly(x, steps)).to(matrices.dtype)
+    wide = elsewhere is not HERE or x.shape[-1] >= 2 * x.shape[-2]
+    x = (_through_gram(x, steps, 2 if half else 0, elsewhere) if wide else _directly(x, steps)).to(matrices.dtype)
     return x.mT if tall else x
 
 
-def _opening(x: Tensor, b: float, c: float) -> tuple[Tensor, Tensor, Tensor]:
+def _opening(x: Tensor, b: float, c: float, elsewhere: Columns = HERE) -> tuple[Tensor, Tensor, Tensor]:
     """Divide x by its 8-norm, in place; give it, its gram, and b·gram + c·gram²."""
-    gram = x @ x.mT
+    gram = elsewhere.sum(x @ x.mT)
     square = gram @ gram
     # the Frobenius norm is one by now, or zero, which must stay so
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -93,19 +121,21 @@ def _directly(x: Tensor, steps: tuple[tuple[float, float, float], ...]) -> Tenso
     return other
 
 
-def _through_gram(x: Tensor, steps: tuple[tuple[float, float, float], ...], alone: int) -> Tensor:
+def _through_gram(
+    x: Tensor, steps: tuple[tuple[float, float, float], ...], alone: int, elsewhere: Columns = HERE
+) -> Tensor:
     """Every step multiplies a wide x from the left by a polynomial of its gram: gather those, and multiply x once.
 
     After each of the first `alone` steps x is multiplied, and its gram taken anew: rounded, a gram that is worked out
     from the one before has eigenvalues off, or below zero, while there are small ones; later steps would blow them up.
     """
-    x, gram, step = _opening(x, *steps[0][1:])
+    x, gram, step = _opening(x, *steps[0][1:], elsewhere)
     factor, other = step, torch.empty_like(gram)
     for at, (a, b, c) in enumerate(steps):
         if at:
             if at <= alone:
                 x = factor @ x
-                gram = torch.bmm(x, x.mT)
+                gram = elsewhere.sum(torch.bmm(x, x.mT))
             else:
                 gram = torch.bmm(torch.bmm(step, gram, out=other), step)
             step = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)

@@ -12,7 +12,7 @@ from autogd.jax.labels import Label, Labelled, default_label, read_leaves
 from autogd.jax.parts import accumulation_dtype, scaled
 from autogd.jax.theorem import norms_of, parts_of, split
 from autogd.optim.bound import ExponentialMajorisation
-from autogd.optim.rule import affordable, decayed, theorem_2
+from autogd.optim.rule import decay_factor, limit_factor, theorem_2
 
 __all__ = ["AGDState", "agd", "labelled"]
 
@@ -76,7 +76,7 @@ def agd(
             steps.append(jnp.where(summary.finite, step, jnp.zeros_like(step)))
         if weight_decay:
             moves = eta * gain * parts.depth_shares / parts.depth
-            keeps, shares = decayed(moves, weight_decay, jnp), affordable(moves, weight_decay, jnp)
+            keeps, shares = decay_factor(moves, weight_decay, jnp), limit_factor(moves, weight_decay, jnp)
             for i, weight in enumerate(jax.tree.leaves(params)):
                 keep, share = keeps[i].astype(weight.dtype), shares[i].astype(weight.dtype)
                 steps[i] = keep * weight + share * steps[i] - weight

@@ -27,7 +27,7 @@ class Labelled:
     path: str
     array: jax.Array
     atom: Atom
-    mate: int | None = None
+    own_weight: int | None = None
 
 
 def default_label(path: str, array: Any) -> Atom:

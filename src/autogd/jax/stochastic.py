@@ -10,15 +10,16 @@ import jax.numpy as jnp
 import optax
 
 from autogd.engine.groups import check_number
-from autogd.geometry.atom import LAYERS, VECTOR, Atom, bias_share
+from autogd.geometry.atom import LAYERS, Atom
+from autogd.geometry.depth import VECTOR, bias_share
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
 from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
 from autogd.jax.polar import orthogonalise
 from autogd.jax.theorem import norms_of, parts_of, split
 from autogd.optim.bound import ExponentialMajorisation
-from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import held, summarise
+from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
+from autogd.optim.rule import hold_factor, summarise
 
 __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
@@ -76,7 +77,7 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         # a gradient that is not finite changes nothing, and zero times it would not be zero
         grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
         momenta, weights = jax.tree.leaves(state.momentum), jax.tree.leaves(params)
-        rate, intake = counted(state.rate, G, active, jnp)
+        rate, factor = next_state(state.rate, G, active, jnp)
         size = (parts.reach * norms_of(momenta, leaves)).sum() / parts.depth
         size = momentum_size(size, state.rate.steps, jnp)
         normed = any(leaf.atom.kind == "gain" for leaf in leaves)
@@ -101,11 +102,11 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         ):
             wide = accumulation_dtype(leaf.array)
             keep = jnp.where(active, MOMENTUM, 1).astype(wide)
-            new = grad.astype(wide) * (intake * (1 - MOMENTUM)).astype(wide)
+            new = grad.astype(wide) * (factor * (1 - MOMENTUM)).astype(wide)
             moved = new + keep * kept.astype(wide)
             direction = _direction(moved * keep + new, leaf.atom, size.astype(wide))
             old = weight.astype(wide)
-            hold = held(jnp.sqrt(jnp.square(old).sum()), leaf.atom.held_at, move.astype(wide), jnp)
+            hold = hold_factor(jnp.sqrt(jnp.square(old).sum()), leaf.atom.held_at, move.astype(wide), jnp)
             steps.append((hold * old - direction - old).astype(leaf.array.dtype))
             momentum.append(moved.astype(kept.dtype))
             # x ← x + share·(w − x), for x less w, with w moved by the step
@@ -148,9 +149,11 @@ def _free_readout(leaves: list[Labelled]) -> list[Labelled]:
 def _share_biases(leaves: list[Labelled]) -> list[Labelled]:
     """Each bias with the share of the depth that its layer gives it."""
     shares = {
-        leaf.path: bias_share(leaves[leaf.mate].array.size, leaf.array.size)
+        leaf.path: bias_share(leaves[leaf.own_weight].array.size, leaf.array.size)
         for leaf in leaves
-        if leaf.mate is not None and leaves[leaf.mate].atom.kind in LAYERS and leaf.atom.depth_share == VECTOR
+        if leaf.own_weight is not None
+        and leaves[leaf.own_weight].atom.kind in LAYERS
+        and leaf.atom.depth_share == VECTOR
     }
     return [replace(x, atom=replace(x.atom, depth_share=shares.get(x.path, x.atom.depth_share))) for x in leaves]
 

@@ -3,13 +3,13 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^2 \min\big(\tfrac14, 2 M_t\big)\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^4 \min\big(\tfrac14, 2 M_t\big)\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
 momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are: 1 if
-all have one size, and little if few batches have nearly all the gradient, as when the others are fitted already.
+cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are, and a⁴
+which share of the batches has the gradient: 1 if all have one size, and little if most are fitted already.
 `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["MOMENTUM", "RateState", "averaging_share", "counted", "learning_rate", "momentum_size"]
+__all__ = ["MOMENTUM", "RateState", "averaging_share", "learning_rate", "momentum_size", "next_state"]
 
 MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
@@ -59,22 +59,22 @@ def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
     return (power + 1) / (steps + power)
 
 
-def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[RateState, Any]:
+def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[RateState, Any]:
     """The state after a batch, and what to multiply its gradient by: one over the typical size, or less.
 
     Args:
         state: before the batch.
         G: the summary of its gradient.
-        active: whether the batch counts: its gradient is finite and not zero.
+        counts: whether the batch counts: its gradient is finite and not zero.
         xp: `torch` or `jax.numpy`.
 
     >>> state = RateState(*torch.tensor([99.0, 2.0, 2.0, 1.0]))
-    >>> [round(float(counted(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
+    >>> [round(float(next_state(state, torch.tensor(G), torch.tensor(True))[1]), 3) for G in (2.0, 1e6)]
     [0.5, 0.0]
     """
-    G = xp.where(active, G, 1)
+    G = xp.where(counts, G, 1)
     typical = xp.where(state.steps > 0, state.typical, G)
-    steps = state.steps + active
+    steps = state.steps + counts
     # a root of a mean of squares, as a multiple of itself: the squares of large numbers would overflow
     ratio = xp.clip(G / typical, max=MOST)
     share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
@@ -85,8 +85,8 @@ def counted(state: RateState, G: Any, active: Any, xp: Any = torch) -> tuple[Rat
     alike = xp.where(state.steps > 0, state.alike, 1)
     alike = alike + share * (2 / (change + 1 / change) - alike)
     new = (learnt, xp.clip(G, min=TINY), alike)
-    after = RateState(steps, *(xp.where(active, a, b) for a, b in zip(new, state[1:], strict=True)))
-    return after, xp.where(active, ratio * (typical / learnt) / G, 0)
+    after = RateState(steps, *(xp.where(counts, a, b) for a, b in zip(new, state[1:], strict=True)))
+    return after, xp.where(counts, ratio * (typical / learnt) / G, 0)
 
 
 def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
@@ -122,7 +122,7 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**2, min=SHORTEST)
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**4, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 __all__ = [
-    "Others", "Parts", "Summary", "above_noise_floor", "affordable", "decayed", "held", "summarise", "theorem_2",
+    "Parts", "Summary", "above_noise_floor", "decay_factor", "hold_factor", "limit_factor", "summarise", "theorem_2",
     "total",
 ]  # fmt: skip
 
@@ -22,29 +22,12 @@ class Parts(Protocol):
     depth: float  # L
     depth_shares: Any  # of each tensor, in layers
     reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
-    speaks_for: Any  # of each part: parts of its tensor / depth share; estimates the tensor's dual norm from one part
-    noise: Any  # of each part of a bias without a mate: the share of the largest dual norm that rounding can produce
-    mate: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
-    mate_noise: Any  # the share of that part's dual norm that rounding can produce
+    part_to_tensor: Any  # of each part: parts of its tensor / depth share; from its dual norm to the tensor's
+    noise_floor: Any  # of each part: the share of the largest dual norm that rounding can produce
+    own_weight: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
+    own_weight_floor: Any  # the share of that part's dual norm that rounding can produce
     totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
-
-
-class Others(Protocol):
-    """Who holds other parts of the same model: sums and maxima then run over all of them."""
-
-    @property
-    def shares(self) -> Any:
-        """Of each part here: one over how many hold it."""
-
-    @property
-    def depth(self) -> Any:
-        """What the parts here add to L."""
-
-    def sum(self, values: Any) -> Any:
-        """The sum over all."""
-
-    def max(self, value: Any) -> Any:
-        """The largest of all."""
+    others: Any  # the ranks that hold other parts of the model (`Others` in `engine/distributed/ranks.py`), or None
 
 
 class Summary(NamedTuple):
@@ -52,22 +35,22 @@ class Summary(NamedTuple):
 
     G: Any
     duals: Any  # of each part: scale × depth share × the norm of its gradient
-    active: Any  # of each part: whether it is above the noise floor, and so moves
+    moving: Any  # of each part: whether it is above the noise floor; the others do not move
     finite: Any
-    depth: Any  # L
+    depth: Any  # L, of the whole model
 
 
-def summarise(norms: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Summary:
+def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
     """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
-    active = above_noise_floor(duals, parts, xp, others)
-    here = xp.where(active, duals, 0)
+    moving = above_noise_floor(duals, parts)
+    here, others = xp.where(moving, duals, 0), parts.others
     if others is None:
         finite = duals.sum() < xp.inf  # nan is not less than anything
-        return Summary(total(here) / parts.depth, duals, active, finite, parts.depth)
+        return Summary(total(here) / parts.depth, duals, moving, finite, parts.depth)
     sums = xp.stack([others.depth, total(others.shares * here), (others.shares * duals).sum()])
     depth, all_here, all_duals = others.sum(sums)
-    return Summary(all_here / depth, duals, active, all_duals < xp.inf, depth)
+    return Summary(all_here / depth, duals, moving, all_duals < xp.inf, depth)
 
 
 def total(values: Any) -> Any:
@@ -76,7 +59,7 @@ def total(values: Any) -> Any:
     return values[:whole].reshape(-1, ROW).sum(1).sum() + values[whole:].sum() if whole > ROW else values.sum()
 
 
-def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others | None = None) -> Any:
+def above_noise_floor(duals: Any, parts: Parts) -> Any:
     """Which parts' gradients stand out from rounding.
 
     A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
@@ -85,55 +68,55 @@ def above_noise_floor(duals: Any, parts: Parts, xp: Any = torch, others: Others 
     what a bias is measured by. Any other gradient is accurate beside its own size, however small it is beside others
     (`benchmarks/noise_floor.py`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
     """
-    # times the number of its siblings, a part speaks for its whole tensor
-    sizes = duals * parts.speaks_for
-    largest = sizes.max() if parts.totals is None else (parts.totals(duals) / parts.depth_shares).max()
-    active = sizes > parts.noise * (largest if others is None else others.max(largest))
-    if parts.mate is not None:
-        active &= sizes > parts.mate_noise * sizes[parts.mate]
-    return active
+    sizes = duals * parts.part_to_tensor
+    tensors = sizes if parts.totals is None else parts.totals(duals) / parts.depth_shares
+    largest = tensors.max() if parts.others is None else parts.others.max(tensors)
+    above = sizes > parts.noise_floor * largest
+    if parts.own_weight is not None:
+        above &= sizes > parts.own_weight_floor * sizes[parts.own_weight]
+    return above
 
 
 def theorem_2(
-    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch, others: Others | None = None
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
 ) -> tuple[Any, Any, Summary]:
     """η, what every part's gradient is multiplied by, and the summary.
 
-    >>> from types import SimpleNamespace
+    >>> from types import SimpleNamespace as Layer
     >>> one = torch.ones(1)
-    >>> layer = SimpleNamespace(depth=1, depth_shares=one, reach=one, speaks_for=one, noise=0, mate=None, totals=None)
+    >>> layer = Layer(depth=1, reach=one, part_to_tensor=one, noise_floor=0, own_weight=None, totals=None, others=None)
     >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
     >>> round(float(eta), 4), round(float(coefficients[0]), 4)
     (0.6931, -0.3466)
     """
-    summary = summarise(norms, parts, xp, others)
+    summary = summarise(norms, parts, xp)
     eta = learning_rate(summary.G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.active, parts.reach / norms, 0) * (eta / -summary.depth), summary
+    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
 
 
-def decayed(moves: Any, decay: Any, xp: Any = torch) -> Any:
-    """The factor that weight decay multiplies a tensor by; λ = 1 keeps it within its target size.
+def decay_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """What weight decay λ multiplies a tensor by, if the step moves it by `moves` of its size.
 
-    >>> decayed(torch.tensor([0.1, 20.0]), 1.0)
+    >>> decay_factor(torch.tensor([0.1, 20.0]), 1.0)
     tensor([0.9000, 0.0000])
     """
     return xp.clip(1 - moves * decay, min=0)
 
 
-def affordable(moves: Any, decay: Any, xp: Any = torch) -> Any:
-    """The share of a step that λη/L ≤ 1 leaves: with a longer one a weight would end above 1/λ times its target size.
+def limit_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
+    """What weight decay λ multiplies the step itself by, so that no weight ends above 1/λ times its target size.
 
-    >>> affordable(torch.tensor([0.1, 20.0]), 1.0)
+    >>> limit_factor(torch.tensor([0.1, 20.0]), 1.0)
     tensor([1.0000, 0.0500])
     """
     return 1 / xp.clip(moves * decay, min=1)
 
 
-def held(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
-    """The factor that brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
+def hold_factor(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
+    """What brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
 
-    >>> held(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
+    >>> hold_factor(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
     tensor([1.0000, 0.9000, 0.9500])
     """
     return xp.where(norms > held_at, xp.maximum(held_at / norms, 1 - moves), 1)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Average, Backend, Step
-from autogd.engine.distributed.ranks import Peers, others_of
+from autogd.engine.steps import gradients
 from autogd.geometry.atom import Rule
-from autogd.optim.agd import AGD, gradients
+from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
-from autogd.optim.rate import MOMENTUM, RateState, averaging_share, counted, learning_rate, momentum_size
-from autogd.optim.rule import Summary, affordable, decayed, held, summarise, total
+from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
+from autogd.optim.rule import decay_factor, hold_factor, limit_factor, summarise, total
 
 __all__ = ["StochasticAGD"]
 
@@ -63,21 +63,11 @@ class StochasticAGD(AGD):
     _told_of_schedule = False
 
     def __init__(
-        self,
-        params: Any,
-        *,
-        gain: float = 1.0,
-        geometry: str = "spectral",
-        sizes: str = "dimensional",
-        majorisation: Majorisation | None = None,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        atoms: Mapping[str, Rule] | None = None,
-        groups: Mapping[str, Mapping[str, Any]] | None = None,
-        process_group: Any = None,
-        **refused: Any,
-    ) -> None:
+        self, params: Any, *, gain: float = 1.0, geometry: str = "spectral", sizes: str = "dimensional",
+        majorisation: Majorisation | None = None, weight_decay: float = 0.0, foreach: bool | None = None,
+        maximize: bool = False, atoms: Mapping[str, Rule] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | None = None, process_group: Any = None, **refused: Any,
+    ) -> None:  # fmt: skip
         super().__init__(
             params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
             weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups,
@@ -92,63 +82,52 @@ class StochasticAGD(AGD):
         """Direction and measure, rule, rate, update, average."""
         self._notice_schedule()
         plan = backend.plan
-        grads = gradients(plan)
-        if plan.sparse:
-            grads = [grad.to_dense() if grad.is_sparse else grad for grad in grads]
-        if self._ready is not backend or not self.state[plan.parameters[0]]:
-            self._make_room(backend, grads)
+        grads: list[Any] = [p.grad for p in plan.parameters] if plan.plain else gradients(plan, dense=True)
         states = [self.state[parameter] for parameter in plan.parameters]
+        if self._ready is not backend or not all(states):
+            self._prepare_state(backend, grads)
         momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
 
         norms = backend.measure(grads, momenta)
-        G, duals, moving, finite, L = summarise(norms.gradients, plan, others=plan.others)
+        summary = summarise(norms.gradients, plan)
+        G, finite, L = summary.G, summary.finite, summary.depth
+        if plan.on_cpu and not finite:
+            self._raise_not_finite(plan, grads)
         others, in_momenta = plan.others, plan.reach * norms.momenta
         momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
-        if plan.on_cpu and not finite:
-            self._refuse(plan, grads)
         self.gradient_summary = G
         if plan.on_cpu and not G > 0:
             return  # a batch without a gradient is no step
-        active = finite & (G > 0)
+        counts = finite & (G > 0)
 
-        eta, state, intake = self._rate(G, momenta_sum / L, L, active)
+        eta, state, gradient_factor = self._rate(G, momenta_sum / L, L, counts)
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
-        keeps = held(norms.weights, plan.held_at, moves)
-        if decay is not None:
-            keeps = keeps * decayed(moves, decay)
+        keeps = hold_factor(norms.weights, plan.held_at, moves)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
-        coefficients = torch.where(moving, plan.reach, 0) * (steps / -L)
+        coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
         if decay is not None:
-            coefficients = coefficients * affordable(moves, decay)[plan.owner]
+            keeps = keeps * decay_factor(moves, decay)
+            coefficients = coefficients * limit_factor(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
-        mask = None if plan.on_cpu else active
-        backend.update(grads, Step(coefficients, keeps, mask, intake, Average(None, share, share)), momenta, averages)
+        step = Step(coefficients, keeps, None if plan.on_cpu else counts, gradient_factor, Average(None, share, share))
+        backend.update(grads, step, momenta, averages)
         self.param_groups[0]["rate"] = torch.stack(state)
-        self._tell(eta, G, plan, duals, moving, multipliers, None if plan.on_cpu else finite)
+        self.learning_rate, self._last = eta, (plan, summary, multipliers)
+        if not plan.on_cpu:
+            self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
-    def _rate(self, G: Tensor, momenta: Tensor, L: Any, active: Tensor) -> tuple[Tensor, RateState, Tensor]:
-        """η, the rate's new scalars, and what the gradients are multiplied by on their way into the momentum."""
+    def _rate(self, G: Tensor, momenta: Tensor, L: Any, counts: Tensor) -> tuple[Tensor, RateState, Tensor]:
+        """η, the rate's new scalars, and what the gradients are multiplied by before they join the momentum."""
         saved = self.param_groups[0].get("rate")
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
-        state, intake = counted(before, G, active)
+        state, gradient_factor = next_state(before, G, counts)
         size, peers = momentum_size(momenta, before.steps), self._peers
         chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
         bound = self.majorisation.learning_rate
         eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
-        return torch.where(active, eta, 0), state, intake
-
-    def _sit_out(self, peers: Peers) -> Summary:
-        """The same, and the step counts."""
-        summary = super()._sit_out(peers)
-        none = torch.zeros_like(summary.G)
-        others = others_of(peers, [], [], none)
-        assert others is not None
-        L = summary.depth.clamp(min=torch.finfo(none.dtype).tiny)
-        eta, state, _ = self._rate(summary.G, others.sum(none) / L, L, summary.finite & (summary.G > 0))
-        self.learning_rate, self.param_groups[0]["rate"] = eta, torch.stack(state)
-        return summary
+        return torch.where(counts, eta, 0), state, gradient_factor
 
     def _notice_schedule(self) -> None:
         """Say once that a schedule multiplies a rate which falls by itself."""

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
-from autogd.geometry.atom import LAYERS, VECTOR, bias_share
+from autogd.geometry.atom import LAYERS
 from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.depth import VECTOR, bias_share
 from autogd.reading.others import OTHERS
 from autogd.reading.parametrised import parametrised
 

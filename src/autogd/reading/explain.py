@@ -1,6 +1,6 @@
 """Tell what was read from a model: a table of its parameters and their atoms."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
@@ -12,6 +12,10 @@ from autogd.reading.catalogue import read_roles
 from autogd.reading.graph import read_model
 
 __all__ = ["Explanation", "Row", "explain"]
+
+
+HEAD = ["parameter", "atom", "matrices", "stored", "target", "size", "share", "source"]
+WIDTH = 80  # of a terminal
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,16 @@ class Explanation:
     depth: float
 
     def __str__(self) -> str:
-        head = [field.name for field in fields(Row)]
-        body = [[_cell(value) for value in asdict(row).values()] for row in self.rows]
-        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in [head, *body]
-        ]
-        lines.insert(1, "  ".join("-" * w for w in widths))
+        body = [_cells(row) for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(HEAD, *body, strict=True)]
+        fits = sum(widths) + 2 * len(HEAD) - 2 <= WIDTH
+        widths[0] = widths[0] if fits else 0  # long names have a line of their own
+        lines = []
+        for name, *rest in [HEAD, ["-" * width for width in widths], *body]:
+            cells = [name] if fits else [""]
+            lines += [name] if name and not fits else []
+            cells += rest
+            lines.append("  ".join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)).rstrip())
         return "\n".join([*lines, f"depth L = {self.depth:g}"])
 
     def as_dict(self) -> dict[str, Any]:
@@ -58,7 +65,8 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
     `size` is the largest operator norm among the parameter's matrices, beside the `target` of Prescription 1. `stored`
     says which of the tensor's dimensions are outputs, inputs, or count matrices. A frozen parameter has no share of the
     depth. The `source` is the catalogue of layers, the graph of a forward pass, you (`register_atom`), or the shape
-    alone, until a pass is read: the optimiser reads its first one, and with a `batch` it is read here.
+    alone, until a pass is read: the optimiser reads its first one, and with a `batch` it is read here. The table fits
+    80 columns: long names have a line of their own. `rows` has all that was read, the module of each too.
 
     Args:
         model: any Module; left as it is.
@@ -67,9 +75,9 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
     >>> layer = nn.Linear(16, 4, bias=False)
     >>> _ = nn.init.constant_(layer.weight, 0.125)
     >>> print(explain(layer))
-    parameter  module  atom    matrices     stored    target  size  share  trained  source
-    ---------  ------  ------  -----------  --------  ------  ----  -----  -------  ---------
-    weight     Linear  matrix  1 of 4 × 16  out × in  0.5     1     1      yes      catalogue
+    parameter  atom    matrices   stored  target  size  share  source
+    ---------  ------  ---------  ------  ------  ----  -----  ---------
+    weight     matrix  1 of 4×16  out×in  0.5     1     1      catalogue
     depth L = 1
     """
     roles = read_roles(model) if batch is None else merged(read_roles(model, readout=False), read_model(model, batch))
@@ -96,7 +104,7 @@ def _stored(atom: Atom) -> str:
     return " × ".join(names)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "frozen"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _cells(row: Row) -> list[str]:
+    words = row.parameter, row.atom, row.matrices.replace(" × ", "×"), row.stored.replace(" × ", "×")
+    share = f"{row.share:.3g}" if row.trained else "frozen"
+    return [*words, f"{row.target:.4g}", f"{row.size:.4g}", share, row.source]

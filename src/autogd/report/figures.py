@@ -17,6 +17,7 @@ _Histories = list[list[dict[str, Any]]]
 _TITLES = {
     "objective": "training objective",
     "accuracy": "accuracy: test, and training thin",
+    "test_objective": "test objective",
     "learning_rate": "learning rate: mean, min to max",
     "eta": "η, the relative size of a step: mean, min to max",
     "update_size": "relative update size: mean, min to max",
@@ -39,12 +40,16 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
     down = -(-len(panels) // across)
     shown = _best_first([(group, found) for group in groups if (found := _histories(group))])
     ours = [group.label for group, _ in shown if _derives_its_rate(group)]
+    lines = [line for _, histories in shown for metrics in histories for line in metrics]
+    regression = bool(lines) and all(line["test_accuracy"] is None for line in lines)
     styles = series_styles(len(shown))
     named = min(len(shown), len(COLOURS))
     legend = 0.22 * -(-named // across) + (0.22 if len(shown) > named else 0) + 0.1 if shown else 0
     figure = Figure(figsize=(4.6 * across, 3.0 * down + legend), dpi=130, layout="constrained")
     for i, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, i + 1)
+        if panel == "accuracy" and regression:
+            panel = "test_objective"
         # η and learning rates are not comparable: they never share an axis
         chosen = ours if panel == "learning_rate" and ours else [group.label for group, _ in shown]
         axes.set_title(_TITLES["eta" if panel == "learning_rate" and ours else panel], fontsize=9)
@@ -138,8 +143,8 @@ def _line(axes: Any, panel: str, histories: list[list[dict[str, Any]]], style: d
         bottom, top = [min(v) for v in over_seeds(low)], [max(v) for v in over_seeds(high)]
         axes.fill_between(epochs, bottom, top, color=style["color"], alpha=0.15, linewidth=0)
 
-    if panel == "objective":
-        plot("objective", "objective", "objective")
+    if panel in ("objective", "test_objective"):
+        plot(panel, panel, panel)
     elif panel == "accuracy":
         plot("test_accuracy", "test_accuracy", "test_accuracy")
         plot("train_accuracy", "train_accuracy", "train_accuracy", linewidth=0.6 * style["linewidth"], alpha=0.7)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autogd.report.figures import PANELS, draw
-from autogd.report.tables import COLUMNS, Group, cell, group_runs, one_a_seed, summarise
+from autogd.report.tables import Group, cell, columns, group_runs, one_a_seed, summarise
 from autogd.training.config import Config
 from autogd.training.records import Run, write_whole
 
@@ -41,7 +41,7 @@ def page(runs: Sequence[Run]) -> str:
     groups = group_runs(runs)
     sections = [
         "<h2>What came of it</h2>",
-        _table([list(COLUMNS.values()), *([cell(row, name) for name in COLUMNS] for row in summarise(groups))]),
+        _results(summarise(groups)),
         *_aside(runs, groups),
         "<h2>Curves</h2>",
         '<div class="figures">' + "".join(_figure(groups, panel) for panel in PANELS) + "</div>",
@@ -64,6 +64,11 @@ def page(runs: Sequence[Run]) -> str:
             "</body></html>\n",
         ]
     )
+
+
+def _results(rows: Sequence[dict[str, Any]]) -> str:
+    shown = columns(rows)
+    return _table([list(shown.values()), *([cell(row, name) for name in shown] for row in rows)])
 
 
 def _aside(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:

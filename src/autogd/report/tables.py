@@ -8,7 +8,7 @@ from typing import Any
 from autogd.training.config import Config
 from autogd.training.records import Run
 
-__all__ = ["COLUMNS", "Group", "cell", "group_runs", "one_a_seed", "summarise"]
+__all__ = ["COLUMNS", "Group", "cell", "columns", "group_runs", "one_a_seed", "summarise"]
 
 # settings of the machine, not of the run
 _ASIDE = ("seed", "device", "compile", "shard", "data_dir", "checkpoint_seconds", "checkpoints", "threads")
@@ -20,8 +20,21 @@ COLUMNS = {
     "objective": "objective",
     "train_accuracy": "train accuracy",
     "test_accuracy": "test accuracy",
+    "test_objective": "test objective",
     "seconds": "seconds",
 }
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The columns of a table: accuracies, or the test objective if no row has an accuracy, as in a regression.
+
+    >>> list(columns([{"test_accuracy_mean": None, "test_objective_mean": 0.5}]).values())
+    ['run', 'seeds', 'epochs', 'objective', 'test objective', 'seconds']
+    """
+    known = {name for name in COLUMNS if any(row.get(f"{name}_mean") is not None for row in rows)}
+    regression = "test_objective" in known and "test_accuracy" not in known
+    left_out = ("train_accuracy", "test_accuracy") if regression else ("test_objective",)
+    return {name: title for name, title in COLUMNS.items() if name not in left_out}
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,8 @@ def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "repeated": sum(_counts(run) for run in group.runs) - len(counted),
             "epochs": max((line["epoch"] for line in last), default=0),
         }
-        values = {name: [line[name] for line in last] for name in ("objective", "train_accuracy", "test_accuracy")}
+        names = ("objective", "train_accuracy", "test_accuracy", "test_objective")
+        values = {name: [line[name] for line in last if line.get(name) is not None] for name in names}
         values["seconds"] = [sum(line["seconds"] for line in metrics) for metrics in lines if metrics]
         for name, found in values.items():
             row[f"{name}_mean"] = statistics.fmean(found) if found else None

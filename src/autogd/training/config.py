@@ -51,8 +51,8 @@ class Config:
     """the initialisation: sizes of Prescription 1, or torch's own; default: the optimiser's usual one. Your
     own network starts as your factory leaves it, unless this says otherwise"""
     loss: Loss | None = None
-    """square has the theory's factor ½, mse has not; default: square for autogd's own image sets, cross-entropy for
-    all others"""
+    """square has the theory's factor ½, mse has not; default: square for autogd's own image sets and for labels
+    that are floats, cross-entropy for all others"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
@@ -91,11 +91,12 @@ class Config:
         if self.threads < 0:
             raise ValueError(f"threads: expected 0 or more, found {self.threads}")
         text = self.data == "text"
-        words = text or ":" in self.data
+        # the labels of a user's own data choose the loss, once they are loaded
+        usual: Loss = "cross-entropy" if text else "square"
         return replace(
             self,
             model=self.model or ("gpt" if text else "fcn"),
-            loss=self.loss or ("cross-entropy" if words else "square"),
+            loss=self.loss or (None if ":" in self.data else usual),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Evaluate the network on the test set, with the weights to ship."""
 
+import math
+
 import torch
 from torch import nn
 
 from autogd import baselines
+from autogd.training.objective import accuracy
 from autogd.training.setup import Setup
 
 __all__ = ["evaluate", "refresh_batch_norm"]
@@ -12,8 +15,8 @@ REFRESH_BATCHES = 32  # training batches for batch norm's statistics of averaged
 
 
 @torch.no_grad()
-def evaluate(setup: Setup) -> dict[str, float]:
-    """Objective and accuracy on the test set, with the weights to ship."""
+def evaluate(setup: Setup) -> dict[str, float | None]:
+    """Objective and accuracy on the test set, with the weights to ship; a regression has no accuracy."""
     place = setup.place
     with baselines.averaged(setup.optimiser):
         refresh_batch_norm(setup)
@@ -28,11 +31,12 @@ def evaluate(setup: Setup) -> dict[str, float]:
             output = setup.output(inputs)
             if real:
                 output, labels = output[:real], labels[:real]
-                hits = (output.argmax(-1) == labels).float().mean()
-                totals += torch.stack([setup.loss(output, labels) * real, hits * real, torch.tensor(real)])
+                totals += torch.stack(
+                    [setup.loss(output, labels) * real, accuracy(output, labels) * real, torch.tensor(real)]
+                )
         setup.forward.train()
-    objective, accuracy, samples = place.sum(totals).tolist()
-    return {"test_objective": objective / samples, "test_accuracy": accuracy / samples}
+    objective, hits, samples = place.sum(totals).tolist()
+    return {"test_objective": objective / samples, "test_accuracy": None if math.isnan(hits) else hits / samples}
 
 
 @torch.no_grad()

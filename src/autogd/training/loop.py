@@ -193,7 +193,9 @@ def _summary(run: Run, setup: Setup, status: str, error: str | None = None) -> d
         "epochs": last.get("epoch", 0),
         "steps": last.get("step", 0),
         **{name: last.get(name) for name in names},
-        "best_test_accuracy": max((line["test_accuracy"] for line in metrics), default=None),
+        "best_test_accuracy": max(
+            (line["test_accuracy"] for line in metrics if line["test_accuracy"] is not None), default=None
+        ),
         "seconds": sum(line["seconds"] for line in metrics),
         "parameters": sum(p.numel() for p in setup.model.parameters()),
         **environment(setup.place),

@@ -24,13 +24,14 @@ from autogd.training.schema import Field, check, compare_names, read_json
 __all__ = ["Run", "find_runs", "short_name", "sync_folder", "under_way", "write_whole"]
 
 _NUMBER = Field((float, type(None)), required=False)
+_SHARE = Field((float, type(None)), low=0, high=1, required=False)
 _LINE = {
     "epoch": Field((int,), low=1),
     "step": Field((int,), low=0, required=False),
     "objective": _NUMBER,
-    "train_accuracy": Field((float,), low=0, high=1, required=False),
+    "train_accuracy": _SHARE,
     "test_objective": _NUMBER,
-    "test_accuracy": Field((float,), low=0, high=1, required=False),
+    "test_accuracy": _SHARE,
     **{f"{name}_{what}": _NUMBER for name in ("learning_rate", "update_size") for what in ("min", "mean", "max")},
     "seconds": Field((float,), low=0, required=False),
     "samples_per_second": _NUMBER,

@@ -2,29 +2,29 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from autogd import baselines, data, losses, models
+from autogd import baselines, data, models
 from autogd.baselines import Optimiser
 from autogd.data import Task
 from autogd.reading import initialise_
 from autogd.training import distributed, seeds
 from autogd.training.config import Config
 from autogd.training.distributed import Place
+from autogd.training.objective import Objective, choose, objective
 from autogd.training.own_code import is_pointer, make
 from autogd.training.tryout import DTYPES, check_config, ready, try_out
 
-__all__ = ["Setup", "objective"]
+__all__ = ["Setup"]
 
 WIDE = 16  # with at least so many channels, convolutions on a CPU are faster in channels_last
 
 Batch = list[tuple[Tensor, Tensor]]
-Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass
@@ -57,7 +57,6 @@ class Setup:
         if not config.augment:
             task = dataclasses.replace(task, augment=None)
         assert config.model is not None
-        assert config.loss is not None
         torch.manual_seed(seeds.derive(config.seed, "model"))
         model = _build(config, task)
         # a user's own network may hold weights that were trained: they stay, unless it is asked for
@@ -71,7 +70,7 @@ class Setup:
         if config.compile:
             forward = torch.compile(forward)  # type: ignore[assignment]
         rates = [group["lr"] for group in optimiser.param_groups]
-        loss = objective(config.loss, task.classes)
+        loss = objective(choose(config, task), task.classes)
         return cls(config, place, task, model, forward, optimiser, loss, rates, layout)
 
     @property
@@ -155,27 +154,9 @@ class Setup:
         return ready(self.config, self.task, inputs.to(self.place.device), self.layout)
 
 
-def objective(loss: str, classes: int) -> Objective:
-    """The loss by name, of outputs and integer labels.
-
-    >>> float(objective("square", 4)(torch.zeros(1, 4), torch.tensor([0])))
-    0.5
-    """
-    if loss in ("square", "mse"):
-        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves do not have the ½ of Example 1
-        return lambda output, labels: (
-            factor * losses.square_loss(_wide(output), losses.one_hot(labels, classes).to(_wide(output)))
-        )
-    return lambda output, labels: nn.functional.cross_entropy(_wide(output).flatten(0, -2), labels.flatten())
-
-
 def _stride(split: data.Split) -> int:
     """The distance between samples that do not overlap."""
     return int(getattr(split, "context", 1))
-
-
-def _wide(output: Tensor) -> Tensor:
-    return output if output.dtype == torch.float64 else output.float()
 
 
 def _layout(model: nn.Module, place: Place) -> torch.memory_format:

@@ -10,6 +10,7 @@ from autogd.diagnosis.finite import first_bad_layer
 from autogd.training import distributed, seeds
 from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
+from autogd.training.objective import accuracy
 from autogd.training.setup import Batch, Setup
 from autogd.training.update_size import UpdateSize
 
@@ -43,7 +44,7 @@ def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoc
                 if torch.is_grad_enabled():
                     loss.backward()
             total = total + loss.detach()
-            hits = hits + (output.detach().argmax(-1) == labels).float().mean() / len(pieces)
+            hits = hits + accuracy(output.detach(), labels) / len(pieces)
         if calls == 1:  # an optimiser may evaluate the batch again after its step
             ledger.write(done, "objective", total)
             ledger.write(done, "accuracy", hits)

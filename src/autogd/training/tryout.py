@@ -10,6 +10,7 @@ from autogd.data import Task
 from autogd.diagnosis.finite import first_bad_layer
 from autogd.training.config import Config
 from autogd.training.distributed import Place
+from autogd.training.objective import classes_last
 from autogd.training.own_code import culprit, is_pointer
 
 __all__ = ["DTYPES", "check_config", "ready", "try_out"]
@@ -70,14 +71,24 @@ def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_f
             module.training = training
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = str(output.dtype) if isinstance(output, Tensor) else f"a {type(output).__name__}"
-        raise ValueError(f"model: {config.model} must return one tensor of logits, found {found}")
-    expected = (*labels.shape, task.classes)
-    if tuple(output.shape[:-1]) != tuple(labels.shape) or output.shape[-1] < task.classes:
+        raise ValueError(f"model: {config.model} must return one tensor of floats, found {found}")
+    returns = f"model: {config.model} returns a tensor of shape {tuple(output.shape)} for {len(inputs)} {seen}"
+    if labels.is_floating_point():
+        if len(output) != len(labels) or output.numel() != labels.numel():
+            raise ValueError(
+                f"{returns}; the labels of {config.data} are floats, a regression of shape {tuple(labels.shape)}. "
+                "Return as many numbers, or make the labels integers if they are classes"
+            )
+    elif classes_last(output, labels).shape[:-1] != labels.shape or _classes(output, labels) < task.classes:
         raise ValueError(
-            f"model: {config.model} returns a tensor of shape {tuple(output.shape)} for {len(inputs)} {seen}; expected "
-            f"{expected}, a number for each of the {task.classes} classes of {config.data}"
+            f"{returns}; expected {(*labels.shape, task.classes)}, a number for each of the {task.classes} classes of "
+            f"{config.data}"
         )
     if torch.isfinite(inputs).all() and not torch.isfinite(output).all():
         layer = first_bad_layer(model, lambda: model(inputs))
         raise ValueError(f"model: {config.model} gives nan or infinity for finite samples: {layer}")
-    return dataclasses.replace(task, classes=output.shape[-1])
+    return task if labels.is_floating_point() else dataclasses.replace(task, classes=_classes(output, labels))
+
+
+def _classes(output: Tensor, labels: Tensor) -> int:
+    return classes_last(output, labels).shape[-1]

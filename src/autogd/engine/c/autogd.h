@@ -17,11 +17,15 @@ static inline int omp_get_thread_num(void) { return 0; }
 static inline int omp_get_num_threads(void) { return 1; }
 #endif
 
-/* Compiled several times, and the best for the processor is chosen when the library is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+/* Compiled several times, and the best for the processor is chosen when the library is loaded. WIDE functions are for
+ * registers of 512 bits alone. -DAUTOGD_PLAIN leaves one version: the tests compare it with the others. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(AUTOGD_PLAIN)
+#define WIDE __attribute__((target("avx512f")))
+#if __GNUC__ >= 12
 #define FOR_EVERY_PROCESSOR __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#else
 #define FOR_EVERY_PROCESSOR __attribute__((target_clones("default", "avx2", "avx512f")))
+#endif
 #else
 #define FOR_EVERY_PROCESSOR
 #endif

@@ -12,8 +12,7 @@
 
 #include <stdint.h>
 
-#define SIDE 16
-#define TILE (SIDE * SIDE)
+#include "products.h"
 
 /* Numbers of a triangle. */
 int64_t autogd_triangle(int64_t N);
@@ -30,7 +29,7 @@ void autogd_add_fractions(float *one, const float *other, int64_t N, float a, fl
 /* A triangle becomes a square in the same place: its rows of tiles move apart, and then the other tiles are filled in. */
 void autogd_spread(float *square, int64_t N);
 void autogd_mirror(float *square, int64_t N, int half);
-/* out = square x, a multiple of 16 columns, `stride` numbers apart. */
-void autogd_multiply(float *out, const float *square, int64_t N, const float *x, int64_t stride, int64_t columns);
+/* out = square x: sixteen columns, `stride` numbers apart. */
+void autogd_multiply(float *out, const float *square, int64_t N, const float *x, int64_t stride);
 
 #endif

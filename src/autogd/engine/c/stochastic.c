@@ -14,7 +14,7 @@
 
 #define LANES 32 /* sums that grow side by side: no addition waits for the last */
 #define SUMS 4   /* of a part: of squares of gradients and of momenta, of their products, and of squares of held weights */
-#define WIDTH 16 /* columns of a matrix that are read at a time: more would be no faster */
+#define WIDTH 32 /* columns of a matrix that are read at a time: more would be hardly faster */
 #define GAP 16   /* so that columns do not all fall on the same lines of a cache */
 
 typedef struct {
@@ -197,6 +197,11 @@ static void read_columns(float *restrict to, int64_t stride, int64_t N, const te
 #pragma omp simd
             for (int64_t i = 0; i < n; i++) to[c * stride + i] = old * widened(m[at + i]) + fresh * g[at + i];
         }
+    else if (along < across) /* as a kernel's taps: go through memory in order */
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t at = (column + c) * across;
+            for (int64_t i = 0; i < n; i++) to[c * stride + i] = old * widened(m[at + i * along]) + fresh * g[at + i * along];
+        }
     else
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = i * along + column * across;
@@ -222,6 +227,12 @@ static void move_columns(const float *restrict from, int64_t stride, const tenso
             for (int64_t i = 0; i < n; i++)
                 move_one(w + at + i, g[at + i], m + at + i, average + at + i, from[c * stride + i], by);
         }
+    else if (along < across)
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t at = i * along + (column + c) * across;
+                move_one(w + at, g[at], m + at, average + at, from[c * stride + i], by);
+            }
     else
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < columns; c++) {
@@ -252,7 +263,7 @@ static void stage(const job *j, int which) {
     const int64_t N = at->N, from = begin_of(j, j->half), to = begin_of(j, j->half + 1);
     const int turns = j->norm > 0 && j->size != 0;
     const mixture in = ahead(by);
-    float *own = j->half ? at->other : at->one, *directions = at->directions + j->half * WIDTH * at->stride;
+    float *own = j->half ? at->other : at->one, *directions = at->directions + j->half * SIDE * at->stride;
     if (which < MOVE && !turns) return;
     /* the square root of the norm of the gram's square: the square of the 8-norm of singular values */
     const float scale = which > SQUARE ? (float)sqrt(sqrt(at->squares[0] + at->squares[1])) : 1;
@@ -277,19 +288,19 @@ static void stage(const job *j, int which) {
     case MIRROR: autogd_mirror(at->one, N, j->half); return;
     }
     const movement moves = movement_of(j->c, j->t);
-    if (!turns) memset(directions, 0, WIDTH * at->stride * sizeof(float));
+    if (!turns) memset(directions, 0, SIDE * at->stride * sizeof(float));
     for (int64_t column = from; column < to; column += WIDTH) {
         const int64_t columns = to - column < WIDTH ? to - column : WIDTH;
-        if (turns) {
-            read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
-            autogd_multiply(directions, at->one, N, j->columns, at->stride, columns);
+        if (turns) read_columns(j->columns, at->stride, N, j->t, j->x, column, columns, in, 1 / j->norm);
+        for (int64_t c = 0; c < columns; c += SIDE) {
+            if (turns) autogd_multiply(directions, at->one, N, j->columns + c * at->stride, at->stride);
+            move_columns(directions, at->stride, j->t, j->x, column + c, columns - c < SIDE ? columns - c : SIDE, moves);
         }
-        move_columns(directions, at->stride, j->t, j->x, column, columns, moves);
     }
 }
 
 /* Two triangles are a square and sixteen columns more, which begin where directions do. */
-static int64_t room_for(int64_t N) { return N * N + 2 * WIDTH * (N + GAP); }
+static int64_t room_for(int64_t N) { return N * N + 2 * SIDE * (N + GAP); }
 
 /* Two threads have a matrix at a time, as long as there are matrices. */
 static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }

@@ -17,7 +17,7 @@ from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Sharded", "is_native", "is_sharded", "local", "shares_work", "spread_of"]
+__all__ = ["Sharded", "is_native", "shares_work"]
 
 
 def is_native(plan: Plan) -> bool:
@@ -36,11 +36,6 @@ def shares_work(plan: Plan, geometry: Geometry, momentum: float, copies: Any) ->
     if copies is None or geometry != "spectral" or not plan.one_device or not any(flops(a) for a in plan.atoms):
         return False
     return not (momentum and is_native(plan))
-
-
-def spread_of(tensor: Tensor) -> object:
-    """How a DTensor lies over the ranks; nothing for any other tensor."""
-    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 class Sharded(SingleTensor):
@@ -69,7 +64,7 @@ class Sharded(SingleTensor):
             return self._void_if_apart(super().measure(grads))
         plan = self.plan
         measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
-        sums = self.combined(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
+        sums = self.all_reduce(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
         weights = plan.sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
         return self._void_if_apart(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
 
@@ -117,9 +112,9 @@ class Sharded(SingleTensor):
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """The Frobenius norm of every part, as one vector."""
         # add up the squares of all pieces before taking roots
-        return self.combined(self.spread.squares(tensors).to(self.plan.reach)).sqrt()
+        return self.all_reduce(self.spread.squares(tensors).to(self.plan.reach)).sqrt()
 
-    def combined(self, sums: Tensor) -> Tensor:
+    def all_reduce(self, sums: Tensor) -> Tensor:
         """Sums over parts, completed by what other ranks have of the same parts."""
         return self.spread.reduce(sums)
 

@@ -15,7 +15,19 @@ from typing import Any
 from autogd.engine.distributed.shards import Piece, Split, piece_at
 from autogd.geometry.atom import Atom
 
-__all__ = ["ROOM", "Block", "Layout", "Ownership", "Traffic", "assign", "blocks_of", "flops", "is_local", "traffic"]
+__all__ = [
+    "ROOM",
+    "Block",
+    "Layout",
+    "Ownership",
+    "Traffic",
+    "assign",
+    "blocks_of",
+    "flops",
+    "is_local",
+    "kept_cut",
+    "traffic",
+]
 
 ROOM = 1 << 26  # numbers that a rank may receive in one round, unless a single matrix has more
 
@@ -146,6 +158,41 @@ def is_local(layout: Layout, atom: Atom) -> bool:
     if not layout.splits:
         return False
     return not any(layout.piece(rank).cuts_parts(atom) for rank in range(len(layout.coordinates)))
+
+
+def kept_cut(tensors: Sequence[tuple[int, Layout, Atom]]) -> list[int]:
+    """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.slabs`).
+
+    Such a matrix is cut along its longer side alone, and one owner of it would have more to do than every rank has if
+    all of them multiply their slabs, and work out side³ besides.
+
+    >>> import torch
+    >>> from autogd.geometry.atom import matrix
+    >>> ranks = tuple((rank,) for rank in range(8))
+    >>> rows = {n: Layout((n, 4), (Split(axis=0, dim=0, ways=8),), ranks) for n in (4, 4000)}
+    >>> kept_cut([(number, rows[n], matrix(torch.zeros(n, 4))) for number, n in enumerate((4, 4000, 4))])
+    [1]
+    """
+    ranks = len(tensors[0][1].coordinates)
+    each = [
+        (max(b.flops for b in blocks_of(n, layout.shape, atom, ranks)), n, layout, atom) for n, layout, atom in tensors
+    ]
+    each.sort(key=lambda entry: (-entry[0], entry[1]))
+    left, kept = sum(flops(atom) for *_, atom in each), []
+    for (most, number, layout, atom), after in zip(each, [*(entry[0] for entry in each[1:]), 0], strict=True):
+        here = most // math.prod(split.ways for split in layout.splits) + min(layout.shape) ** 3
+        before, left = left, left - flops(atom)
+        if not _is_slab(layout, atom) or here + max(after, left // ranks) >= max(most, before // ranks):
+            break
+        kept.append(number)
+    return kept
+
+
+def _is_slab(layout: Layout, atom: Atom) -> bool:
+    """Whether a tensor is one matrix, at least twice as long as high, and is cut along its longer side alone."""
+    if atom.parts > 1 or len(layout.shape) != 2 or max(layout.shape) < 2 * min(layout.shape) or not layout.splits:
+        return False
+    return all(layout.shape[split.dim] == max(layout.shape) for split in layout.splits)
 
 
 def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room: int = ROOM) -> Ownership:

@@ -54,7 +54,7 @@ class Peers:
 
 @dataclass(frozen=True)
 class Others:
-    """The ranks of a group that hold other parts of the same model, as `autogd.optim.rule` knows them.
+    """The ranks of a group that hold other parts of the same model, for `autogd.optim.rule`.
 
     Args:
         group: their process group.
@@ -66,10 +66,11 @@ class Others:
     shares: Tensor
     depth: Tensor
 
-    def max(self, value: Tensor) -> Tensor:
-        """The largest over the group."""
-        dist.all_reduce(value := value.clone(), dist.ReduceOp.MAX, group=self.group)
-        return value
+    def max(self, values: Tensor) -> Tensor:
+        """The largest of these and of the group's, all at least 0."""
+        largest = values.max() if len(values) else values.new_zeros(())
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group)
+        return largest
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over the group."""
@@ -83,6 +84,7 @@ def others_of(peers: Peers, tensors: Sequence[Tensor], atoms: Sequence[Atom], li
         return None
     each = [peers.shares.get(tensor, 1.0) for tensor in tensors]
     depth = sum(share * atom.depth for share, atom in zip(each, atoms, strict=True))
+    depth = max(depth, torch.finfo(torch.float32).tiny)  # not 0, if no rank has a gradient
     parts = [share for share, atom in zip(each, atoms, strict=True) for _ in range(atom.parts)]
     return Others(peers.group, torch.tensor(parts).to(like), torch.tensor(depth, dtype=torch.float64).to(like))
 

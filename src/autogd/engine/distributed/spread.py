@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.distributed.exchange import Exchange
-from autogd.engine.distributed.owners import Layout, flops, is_local
+from autogd.engine.distributed.owners import Layout, flops, is_local, kept_cut
 from autogd.engine.distributed.ranks import group_of, ranks_of
 from autogd.engine.distributed.shards import Piece, is_sharded, local, piece_of, splits_of
+from autogd.engine.distributed.slabs import Slabs
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
 from autogd.geometry.norms import accumulation_dtype
@@ -36,7 +37,7 @@ class Spread:
         tensors: Sequence[Tensor],
         atoms: Sequence[Atom],
         copies: Any = None,
-        orthogonalise: Callable[[Tensor], Tensor] | None = None,
+        orthogonalise: Callable[..., Tensor] | None = None,
     ) -> None:
         self.atoms = list(atoms)
         self._orthogonalise = orthogonalise
@@ -46,6 +47,7 @@ class Spread:
         self._copies = copies
         self._tensors = list(tensors)
         self._exchanges: list[Exchange] | None = None
+        self._slabs: dict[int, Slabs] = {}  # of matrices that stay cut
 
     def squares(self, tensors: Sequence[Tensor]) -> Tensor:
         """What is here of the squared norm of every part, as one vector; `reduce` makes it the whole."""
@@ -100,6 +102,8 @@ class Spread:
             piece, place = prepare(number), self.pieces[number]
             if not (spectral and flops(atom)):
                 divided[number] = piece
+            elif number in self._slabs:
+                deliver(number, self._slabs[number].direction(piece))
             elif place is None:
                 deliver(number, self._unit(piece, atom))
             else:  # whole matrices, some of them here
@@ -172,9 +176,19 @@ class Spread:
             members.setdefault((ranks, dtype, tensor.device.type), []).append((number, layout, atom))
         found_here = []
         for (ranks, dtype, device), entries in members.items():
+            for number in kept_cut(entries):
+                self._slabs[number] = self._cut_along_its_length(number)
+            entries = [entry for entry in entries if entry[0] not in self._slabs]
+            if not entries:
+                continue
             group = groups[ranks] if ranks in groups else group_of(ranks)
             found_here.append(Exchange(entries, group, ranks.index(dist.get_rank()), dtype, wire_dtype(dtype, device)))
         return found_here
+
+    def _cut_along_its_length(self, number: int) -> Slabs:
+        tensor: Any = self._tensors[number]
+        groups = tuple(tensor.device_mesh.get_group(split.axis) for split in splits_of(tensor))
+        return Slabs(groups, tensor.shape[0] > tensor.shape[1], self._orthogonalise)
 
 
 def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from torch import nn
 
-from autogd.engine.distributed.owners import Block, Layout, Ownership, assign, flops, traffic
+from autogd.engine.distributed.owners import Block, Layout, Ownership, assign, flops, kept_cut, traffic
 from autogd.engine.distributed.shards import Split
 from autogd.geometry.atom import Atom
 from autogd.reading.catalogue import read_roles
@@ -124,11 +124,14 @@ def _ring(numbers: float, layout: Layout) -> int:
 
 
 def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load]:
-    matrices = [(number, shape, atom) for number, (shape, atom) in enumerate(tensors) if flops(atom)]
-    plan = assign(matrices, ranks)
+    matrices = [(number, layouts[number], atom) for number, (_, atom) in enumerate(tensors) if flops(atom)]
+    kept = kept_cut(matrices)
+    plan = assign([(n, layout.shape, atom) for n, layout, atom in matrices if n not in kept], ranks)
     moved = traffic(plan, layouts)
     # norms of gradients, momenta and weights before the step, and of the vectors' momenta in it
     small = _ring(4 * sum(atom.parts for _, atom in tensors), layouts[0])
+    # of a matrix that stays cut: two norms, and three grams
+    small += sum(_ring(2 + 3 * min(tensors[number][0]) ** 2, layouts[number]) for number in kept)
     work = [0] * ranks
     for block, owner in zip(plan.blocks, plan.owners, strict=True):
         work[owner] += polar_flops(block.atom)
@@ -136,8 +139,23 @@ def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load
     for rank in range(ranks):
         held = _held(tensors, layouts, rank)
         sent, received = (WIRE * numbers + small for numbers in (moved[rank].sent, moved[rank].received))
-        loads.append(Load(rank, sent, received, work[rank], 6 * sum(held), _room(tensors, plan, held, rank)))
+        slabs = sum(_slab_flops(min(tensors[number][0]), held[number]) for number in kept)
+        vectors = WIDE * sum(n for n, (_, atom) in zip(held, tensors, strict=True) if not flops(atom))
+        slab = max((vectors + _slab_room(min(tensors[n][0]), held[n]) for n in kept), default=0)
+        room = max(_room(tensors, plan, held, rank), slab)
+        loads.append(Load(rank, sent, received, work[rank] + slabs, 6 * sum(held), room))
     return loads
+
+
+def _slab_flops(side: int, numbers: int) -> int:
+    """FLOPs of a rank that holds so many numbers of a matrix that stays cut: three grams, three products, squares."""
+    return 12 * side * numbers + 14 * side**3
+
+
+def _slab_room(side: int, numbers: int) -> int:
+    """Bytes that such a matrix needs: its direction and four copies to move it, or what the products hold."""
+    products = (2 * WIDE + WIRE) * numbers + (5 * WIRE + WIDE) * side**2
+    return max(5 * WIDE * numbers, products)
 
 
 def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> int:

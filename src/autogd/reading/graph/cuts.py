@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from autogd.geometry.atom import LOOKUP, VECTOR, Atom
+from autogd.geometry.atom import Atom
+from autogd.geometry.depth import LOOKUP, VECTOR
 from autogd.reading.graph.axes import Factor
 from autogd.reading.graph.computation import Graph
 from autogd.reading.graph.use import Use
