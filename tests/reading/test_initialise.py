@@ -66,7 +66,7 @@ def test_explain_tells_sizes_shares_and_what_is_frozen():
     lines = str(explanation).splitlines()
     assert lines[-2].split()[-2:] == ["frozen", "catalogue"]
     assert "layers.0.weight" in lines[2]
-    assert "16 × 4" in lines[2]
+    assert "16×4" in lines[2]
 
 
 class Tied(nn.Module):
