@@ -3,8 +3,10 @@
 Run: python benchmarks/results_page.py
 """
 
+import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from autogd.experiments.catalogue import EXPERIMENTS
 from autogd.experiments.packed import unpack
@@ -28,9 +30,27 @@ def write() -> None:
             parts[name] = text(name, "laptop", shown)
             if shown.figure is not None:
                 figures[name] = shown.figure
+    parts["workstation"] = workstation()
     for name, figure in figures.items():
         (FIGURES / f"{name}.png").write_bytes(figure)
     PAGE.write_text(filled(PAGE.read_text(), parts, PAGE))
+
+
+def workstation() -> str:
+    """A table of the runs that have ended at the workstation's scale."""
+    names = ("run", "epochs", "train accuracy", "test accuracy", "its best epoch", "core-hours planned", "spent")
+    head = f"| {' | '.join(names)} |\n|{' --- |' * len(names)}"
+    lines = [
+        line for path in sorted((RECORDS / "workstation").glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+    return "\n".join([head, *(_row(json.loads(line)) for line in lines)])
+
+
+def _row(run: dict[str, Any]) -> str:
+    end, spent = run["summary.json"], run["cost.json"]
+    shares = " | ".join(f"{100 * end[name]:.1f}%" for name in ("train_accuracy", "test_accuracy", "best_test_accuracy"))
+    hours = " | ".join(f"{spent[f'{kind}_core_hours']:.2f}" for kind in ("planned", "spent"))
+    return f"| {run['trial']} | {end['epochs']} | {shares} | {hours} |"
 
 
 if __name__ == "__main__":

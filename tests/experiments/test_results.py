@@ -51,6 +51,11 @@ def test_the_page_has_the_claims_that_the_records_give_and_the_command_that_prin
     assert filled(PAGE, printed, "docs/results.md") == PAGE, "run: python benchmarks/results_page.py"
 
 
+def test_the_page_has_every_run_of_the_workstation_s_scale():
+    part = {"workstation": SCRIPT["workstation"]()}
+    assert filled(PAGE, part, "docs/results.md") == PAGE, "run: python benchmarks/results_page.py"
+
+
 @pytest.mark.parametrize("name", ["overview", *DRAWN])
 def test_the_page_shows_every_figure_and_none_is_large(name):
     assert f"(results/laptop/{name}.png)" in PAGE
