@@ -39,7 +39,7 @@ def test_explain_prints_a_table_or_json(capsys):
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["atom"] == "gain"
     assert main(["explain", "torch.nn:PReLU"]) == 0
-    assert "PReLU" in capsys.readouterr().out
+    assert "gain" in capsys.readouterr().out
     for place, message in (
         ("torch.nn", "expected package.module:name or path/to/file.py:name"),
         ("no_such_package:f", "no_such_package"),

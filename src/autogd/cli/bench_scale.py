@@ -69,7 +69,7 @@ def _table(options: Options, found: list[Cost]) -> Table:
 
 def _cell(cost: Cost, quantity: str) -> str:
     unit = "" if quantity == "flops" else "B"
-    return f"{_short(cost.most(quantity), unit)} ({_short(cost.mean(quantity), unit)})"
+    return f"{_short(cost.most(quantity), unit)}\n({_short(cost.mean(quantity), unit)})"
 
 
 def _short(number: float, unit: str) -> str:

@@ -40,19 +40,21 @@ def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list
 
 
 def final_table(rows: list[dict[str, Any]]) -> Table:
-    """Mean and spread over the seeds, one row per group.
+    """Mean and spread over the seeds, one row per group; JSON, the page and the figure also have the train accuracy.
 
     >>> final_table([]).columns[0].header
     'run'
     """
-    shown = columns(rows)
+    shown = {name: title for name, title in columns(rows).items() if name != "train_accuracy"}
     epochs = {row["epochs"] for row in rows}
     if len(epochs) == 1:
         del shown["epochs"]
-    label, *numbers = (title.replace(" accuracy", "\naccuracy") for title in shown.values())
-    made = table(f"{epochs.pop()} epochs" if len(epochs) == 1 else "", [label], numbers)
+    first, *numbers = shown.values()
+    made = table(f"{epochs.pop()} epochs" if len(epochs) == 1 else "", [first], numbers)
     for row in rows:
-        made.add_row(*(cell(row, name) for name in shown))
+        label, *cells = (cell(row, name) for name in shown)
+        seeds, _, diverged = cells[0].partition(" (")
+        made.add_row(f"{label}\n({diverged}" if diverged else label, seeds, *cells[1:])
     return made
 
 

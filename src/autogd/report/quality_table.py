@@ -48,7 +48,7 @@ def row(standing: Standing, first: bool = True) -> tuple[str, ...]:
         standing.optimiser,
         _setting(standing),
         _loss(standing),
-        "–" if standing.ratio is None else f"{standing.ratio:.3f}",
+        "–" if standing.ratio is None else _number(standing.ratio),
         "" if standing.accuracy is None else f"{standing.accuracy:.1%}",
         f"≤ {steps}" if early else steps,
         f"≤ {time}" if early else time,
@@ -107,9 +107,13 @@ def _setting(standing: Standing) -> str:
 
 
 def _loss(standing: Standing) -> str:
-    words = f"{standing.loss:.3f}" if standing.spread is None else f"{standing.loss:.3f} ± {standing.spread:.3f}"
+    words = _number(standing.loss) + ("" if standing.spread is None else f" ± {_number(standing.spread)}")
     if standing.lost:
         words = f"lost ({standing.lost} of {standing.seeds})"
     elif standing.seeds != len(SEEDS):
         words += f" ({standing.seeds} seed{'s' * (standing.seeds != 1)})"
     return words
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value < 1e4 else f"{value:.1e}"
