@@ -81,7 +81,7 @@ def test_the_command_prints_json_and_draws_growth(capsys, tmp_path):
     picture = tmp_path / "growth.png"
     words = ["--growth", "--largest", "10000", "--optimisers", "agd", "--rounds", "1", "--out", str(picture)]
     assert main(["bench", "step", *words]) == 0
-    assert "ns for each" in capsys.readouterr().out
+    assert "how a step grows" in capsys.readouterr().out
     assert picture.read_bytes()[1:4] == b"PNG"
 
 
