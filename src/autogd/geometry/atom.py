@@ -95,10 +95,15 @@ class Atom:
         return 0.0 if self.start == "zeros" else self.scale
 
     @property
+    def maps(self) -> int:
+        """How many linear maps the parts are: one each, but the taps and groups of a kernel are one together."""
+        return self.parts if self.kind != "kernel" else max(1, int(self.stack))
+
+    @property
     def held_at(self) -> float:
-        """The Frobenius norm of a hidden matrix under Prescription 1, over all parts; infinite for other atoms."""
+        """The Frobenius norm of one hidden map under Prescription 1; infinite for other atoms."""
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
-        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts) if hidden else math.inf
+        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
 
     def repeated(self, times: int) -> "Atom":
         """The atom of `times` such tensors, stacked."""
