@@ -23,6 +23,7 @@ from autogd.training.setup import Setup
 ROOT = Path(__file__).parents[2]
 # the second row has less than the first here
 CUT = {
+    "laptop": {"width-depth/phases": {"epochs": 30}},
     "workstation": {
         "width-depth/phases": {"width": 256, "epochs": 30},
         "showcase/fcn32": {"epochs": 10},
@@ -160,7 +161,7 @@ def test_the_second_row_has_the_tasks_of_the_first(name, scale):
     trials = EXPERIMENTS[name].trials(scale)
     mine = {trial: config for trial, config in trials.items() if config.optimiser == "agd-stochastic"}
     assert mine
-    if scale not in CUT:  # there only a part is run
+    if scale != "workstation":  # there only a part is run
         assert len(mine) == sum(config.optimiser == "agd" for config in trials.values())
     for trial, config in mine.items():
         stem = trial.removesuffix("-agd-stochastic")

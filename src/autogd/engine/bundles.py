@@ -13,7 +13,7 @@ from autogd.engine.plan import Plan
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, direction_for
 
-__all__ = ["ROOM", "Bundle", "bundles"]
+__all__ = ["ROOM", "Bundle", "bundles", "stacked"]
 
 ROOM = 1 << 18  # numbers that a copy of a bundle may have
 PIECES = 64  # or, if there are parts to cut by, this share of all weights
@@ -59,7 +59,7 @@ def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
             continue
         for start in range(first, first + len(places), most):
             stop = min(start + most, first + len(places))
-            found.append(_bundle(slice(start, stop), plan.atoms[first].repeated(stop - start), geometry))
+            found.append(_bundle(slice(start, stop), stacked(plan.atoms[first], stop - start), geometry))
     return found
 
 
@@ -70,18 +70,28 @@ def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] 
     return Bundle(where, atom.shape, atom.inner, order, back, batch, direction_for(atom, geometry), rows)
 
 
+def stacked(atom: Atom, times: int) -> Atom:
+    """The atom of `times` such tensors, stacked.
+
+    >>> stacked(Atom("matrix", (2, 3), (0,), (1,), 1.0), 4).parts
+    4
+    """
+    rows, columns = (tuple(i + 1 for i in dims) for dims in (atom.rows, atom.columns))
+    return replace(atom, shape=(times, *atom.shape), rows=rows, columns=columns)
+
+
 def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
     """A large tensor, cut between its parts if they lie one after the other; else whole."""
     parameter, atom = plan.parameters[at], plan.atoms[at]
     where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
     if parts == 1 or parameter.shape[0] % parts:
-        return [_bundle(where, atom.repeated(1), geometry)]
+        return [_bundle(where, stacked(atom, 1), geometry)]
     room = max(ROOM, sum(p.numel() for p in plan.parameters) // PIECES)
     most = max(1, room * parts // parameter.numel())
     each = parameter.shape[0] // parts  # rows of one part
     return [
         _bundle(
-            where, replace(atom, shape=(count, *atom.shape[1:])).repeated(1), geometry, (start * each, count * each)
+            where, stacked(replace(atom, shape=(count, *atom.shape[1:])), 1), geometry, (start * each, count * each)
         )
         for start in range(0, parts, most)
         if (count := min(most, parts - start))

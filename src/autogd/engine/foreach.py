@@ -74,8 +74,9 @@ class Foreach(SingleTensor):
                 coefficients = torch.where(step.finite, coefficients, 0)
             assert step.keeps is not None
             parts = [bundle.batch[0] for bundle in self.bundles]
-            for bundle, *some in zip(self.bundles, coefficients.split(parts), step.keeps.split(parts), strict=True):
-                self._move_bundle(bundle, *some, grads, step, momenta, averages)
+            each = zip(self.bundles, coefficients.split(parts), step.keeps.split(parts), strict=True)
+            for bundle, some, keeps in each:
+                self._move_bundle(bundle, some, keeps, grads, step, momenta, averages)
             return
         half = any(parameter.dtype.itemsize == 2 for parameter in self.plan.parameters)
         if self.directions or (averages and half):

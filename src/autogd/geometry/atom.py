@@ -14,7 +14,7 @@ A new layer type is a new function here or in `autogd.geometry.atoms`, never a b
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -104,11 +104,6 @@ class Atom:
         """The Frobenius norm of one hidden map under Prescription 1; infinite for other atoms."""
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
         return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
-
-    def repeated(self, times: int) -> "Atom":
-        """The atom of `times` such tensors, stacked."""
-        rows, columns = (tuple(i + 1 for i in dims) for dims in (self.rows, self.columns))
-        return replace(self, shape=(times, *self.shape), rows=rows, columns=columns)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """View a tensor of the parameter's shape as the grid of matrices."""
