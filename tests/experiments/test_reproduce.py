@@ -57,17 +57,14 @@ def test_the_smallest_scale_is_work_for_minutes_on_one_core():
 
 
 @pytest.mark.slow
-def test_drawing_again_trains_nothing_and_gives_the_same(smoke, monkeypatch, capsys):
-    figures = {path: path.read_bytes() for path in smoke.glob("*.png")}
-    for path in figures:
-        path.unlink()
+@pytest.mark.parametrize("name", ["batch-size", "width-depth"])
+def test_drawing_again_trains_nothing_and_gives_the_same(smoke, name, monkeypatch):
+    path = smoke / f"{name}.png"
+    figure = path.read_bytes()
+    path.unlink()
     monkeypatch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
-    assert main(["reproduce", "all", "--out", str(smoke), "--json"]) == 0
-    assert {path: path.read_bytes() for path in smoke.glob("*.png")} == figures
-    told = json.loads(capsys.readouterr().out)
-    assert list(told["experiments"]) == list(EXPERIMENTS)
-    assert all(each["claims"] for each in told["experiments"].values())
-    assert [name for name, each in told["experiments"].items() if not each["second_row"]] == ["theories-table"]
+    assert main(["reproduce", name, "--out", str(smoke), "--json"]) == 0
+    assert path.read_bytes() == figure
 
 
 @pytest.mark.slow
