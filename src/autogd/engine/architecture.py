@@ -78,13 +78,12 @@ class Architecture:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
+        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
         new = {p for p in parameters if p not in self._seen and p not in self._awaited} if self.version else set()
         if new:  # the pass that was read did not use them: read the next one
-            self._watches = [Watch(model, self._read) for ref, _ in self._modules if (model := ref()) is not None]
+            self._watches = [Watch(model, self._read) for model in watched]
             self._awaited |= new
-            return
-        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
-        if watched and warn:
+        elif watched and warn:
             self._warn([p for p in parameters if p not in self._warned], type(watched[0]).__name__)
 
     def _warn(self, parameters: Sequence[Tensor], model: str) -> None:

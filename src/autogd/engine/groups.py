@@ -127,11 +127,7 @@ def multiplier(group: Mapping[str, Any]) -> Any:
 
 
 def check_geometry(name: str) -> Geometry:
-    """The name, if there is such a geometry.
-
-    >>> check_geometry("spectral")
-    'spectral'
-    """
+    """The name, if there is such a geometry."""
     if name not in GEOMETRIES:
         raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
     return name

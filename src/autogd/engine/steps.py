@@ -29,14 +29,12 @@ PLANS_KEPT = 4  # different parameters may get gradients from step to step, as w
 def choose_backend(
     plan: Plan, geometry: Geometry, momentum: float = 0.0, foreach: bool | None = None, copies: Any = None
 ) -> Backend:
-    """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference.
-
-    A plan may have no tensors: a rank without a gradient takes part in its group's sums all the same.
-    """
+    """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference."""
     from autogd.engine.library import library  # not before it can be run as a program
 
     if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, momentum, copies):
         return Sharded(plan, geometry, momentum, copies)
+    # without a gradient, a rank has no tensors here, and takes part in its group's sums all the same
     if foreach is False or not plan.parameters or not plan.one_device or (plan.sparse and not momentum):
         return SingleTensor(plan, geometry, momentum)
     if takes(plan) and (passes := library()) is not None:
