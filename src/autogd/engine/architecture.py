@@ -9,13 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autogd.engine.opaque import is_opaque, read_uncompiled, unsharded
-from autogd.engine.watch import Watch
+from autogd.engine.hooks import Watch
 from autogd.geometry.atom import Atom, Rule
 from autogd.reading.agreement import merged
 from autogd.reading.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
 from autogd.reading.chain import Runs, runs_of
-from autogd.reading.graph import Roots, read_graph
+from autogd.reading.graph import Roots, read_graph, read_without_numbers
 
 __all__ = ["Architecture"]
 
@@ -79,13 +78,12 @@ class Architecture:
         """Before a step on parameters that were not together in one before: read what can still be read."""
         for watch in self._watches:
             watch.finish()
+        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
         new = {p for p in parameters if p not in self._seen and p not in self._awaited} if self.version else set()
         if new:  # the pass that was read did not use them: read the next one
-            self._watches = [Watch(model, self._read) for ref, _ in self._modules if (model := ref()) is not None]
+            self._watches = [Watch(model, self._read) for model in watched]
             self._awaited |= new
-            return
-        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
-        if watched and warn:
+        elif watched and warn:
             self._warn([p for p in parameters if p not in self._warned], type(watched[0]).__name__)
 
     def _warn(self, parameters: Sequence[Tensor], model: str) -> None:
@@ -131,11 +129,12 @@ class Architecture:
         return self._stage._replace(longest=self.chain)
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
-        trained = unsharded(model)
+        trained = _unsharded(model)
         parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
-        if is_opaque(reading, parameters.values()) and call is not None:
-            reading = read_uncompiled(model, call) or reading
+        if call is not None and not reading.atoms and any(p.requires_grad for p in parameters.values()):
+            # the graph is one compiled function: read the Module behind it, on tensors without numbers, if it runs so
+            reading = read_without_numbers(getattr(model, "_orig_mod", model), *call) or reading
         overrides = next((told for ref, told in self._modules if ref() is model), {})
         known = read_roles(model, overrides, readout=False)
         known = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in known]
@@ -178,3 +177,17 @@ class Architecture:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watches": [], "_modules": [], "changed": []}
+
+
+def _unsharded(model: nn.Module) -> dict[Tensor, Tensor]:
+    """Under FSDP2, the gathered parameters that a forward pass used, each with the sharded one that is trained."""
+    found: dict[Tensor, Tensor] = {}
+    for module in model.modules():
+        if (state := getattr(module, "_get_fsdp_state", None)) is None:
+            continue
+        groups = getattr(state(), "_fsdp_param_groups", None) or [getattr(state(), "_fsdp_param_group", None)]
+        for shard in (shard for group in groups if group is not None for shard in group.fsdp_params):
+            whole = getattr(shard, "_unsharded_param", None)
+            if whole is not None:
+                found[whole] = shard.sharded_param
+    return found

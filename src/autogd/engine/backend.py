@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autogd.engine.plan import Plan
 
-__all__ = ["Average", "Backend", "Idle", "Norms", "Step"]
+__all__ = ["Average", "Backend", "Norms", "Step"]
 
 
 class Norms(NamedTuple):
@@ -62,19 +62,3 @@ class Backend(Protocol):
     ) -> None:
         """Move every tensor, its momentum and its average; `grads` are those that were measured."""
         ...
-
-
-class Idle:
-    """A backend without tensors: for a rank that has no gradient in a step, and takes part in the group's sums."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
-        """No norms."""
-        return Norms(self.plan.reach, self.plan.reach, self.plan.reach)
-
-    def update(
-        self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
-    ) -> None:
-        """Nothing moves."""

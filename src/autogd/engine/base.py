@@ -14,15 +14,14 @@ from autogd.engine.distributed.ranks import Peers, refuse_flat, refuse_zero_redu
 from autogd.engine.groups import (
     as_groups,
     check_geometry,
-    check_number,
     check_parameters,
-    multiplier,
+    check_settings,
     named_tensors,
     refuse_settings,
+    split_by_name,
 )
-from autogd.engine.named_groups import split_by_name
+from autogd.engine.hooks import Reminder
 from autogd.engine.plan import Plan
-from autogd.engine.reminder import Reminder
 from autogd.engine.swap import SwapsWeights
 from autogd.geometry.atom import Rule
 from autogd.reading.sizes import measured_sizes
@@ -61,8 +60,7 @@ class ReadsArchitecture(SwapsWeights):
         refuse_zero_redundancy(type(self).__name__)
         if groups and not isinstance(params, nn.Module):
             raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
-        check_number("gain", gain)
-        check_number("weight_decay", weight_decay, zero_too=True)
+        check_settings({"gain": gain, "weight_decay": weight_decay})
         self._geometry = check_geometry(geometry)
         if sizes not in ("dimensional", "measured"):
             raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
@@ -91,8 +89,7 @@ class ReadsArchitecture(SwapsWeights):
         if groups:
             self.param_groups = split_by_name(self.param_groups[0], self._architecture.names, groups)
             for group in self.param_groups:
-                check_number("gain", group["gain"])
-                check_number("weight_decay", group["weight_decay"], zero_too=True)
+                check_settings(group)
         if averaging and isinstance(params, nn.Module):
             self._reminder = Reminder(params)
 
@@ -104,9 +101,7 @@ class ReadsArchitecture(SwapsWeights):
         named = named_tensors(group["params"], len(self.param_groups))
         refuse_flat(named, type(self).__name__)
         check_parameters(named, self._architecture.names)
-        multiplier(group)  # raises
-        check_number("gain", group.get("gain", self.defaults["gain"]))
-        check_number("weight_decay", group.get("weight_decay", self.defaults["weight_decay"]), zero_too=True)
+        check_settings(group)
         if isinstance(group["params"], nn.Module):
             self._modules.append(weakref.ref(group["params"]))
             names = dict(group["params"].named_parameters(remove_duplicate=False))

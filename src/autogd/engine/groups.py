@@ -1,8 +1,10 @@
-"""Read what a user passes as `params`, and say plainly what is wrong with it."""
+"""Read what a user passes as `params` and `groups`, and say plainly what is wrong with it."""
 
+import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,8 +12,12 @@ from torch import Tensor, nn
 from autogd.geometry.direction import GEOMETRIES, Geometry
 
 __all__ = [
-    "as_groups", "check_geometry", "check_number", "check_parameters", "multiplier", "named_tensors", "refuse_settings",
+    "SETTINGS", "as_groups", "check_geometry", "check_number", "check_parameters", "check_settings", "multiplier",
+    "named_tensors", "refuse_settings", "split_by_name",
 ]  # fmt: skip
+
+SETTINGS = ("gain", "lr", "maximize", "weight_decay")
+"""What a group may set."""
 
 
 def as_groups(params: Any, owner: str) -> list[Any]:
@@ -46,6 +52,45 @@ def named_tensors(params: Any, group_index: int) -> dict[str, Tensor]:
     return dict(pairs)
 
 
+def split_by_name(
+    group: Mapping[str, Any], names: Mapping[Tensor, str], patterns: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """One group as several: parameters with the same settings share one, in the order in which they first come.
+
+    A parameter takes the settings of every pattern that its name matches; of two that set the same, the later counts.
+
+    Args:
+        group: the group of all parameters.
+        names: of each parameter.
+        patterns: as in `{"encoder.*": {"gain": 0.1}, "*.bias": {"weight_decay": 0}}`; `*` matches any letters.
+    """
+    _check_patterns(list(names.values()), patterns)
+    sizes: Sequence[Any] = group.get("sizes") or [None] * len(group["params"])
+    found: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
+    for parameter, size in zip(group["params"], sizes, strict=True):
+        settings: dict[str, Any] = {}
+        for pattern, values in patterns.items():
+            if fnmatchcase(names[parameter], pattern):
+                settings.update(values)
+        mine = found.setdefault(tuple(sorted(settings.items())), {**group, **settings, "params": [], "sizes": []})
+        mine["params"].append(parameter)
+        mine["sizes"].append(size)
+    if "sizes" not in group:
+        for each in found.values():
+            del each["sizes"]
+    return list(found.values())
+
+
+def _check_patterns(names: list[str], patterns: Mapping[str, Mapping[str, Any]]) -> None:
+    for pattern, settings in patterns.items():
+        strange = [name for name in settings if name not in SETTINGS]
+        if strange:
+            raise ValueError(f"groups: {pattern}: {strange[0]} cannot be set by group; use {', '.join(SETTINGS)}")
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, 1, cutoff=0.0)
+            raise ValueError(f"groups: {pattern} matches no parameter; names are like {near[0] if near else 'none'}")
+
+
 def refuse_settings(owner: str, given: Iterable[str]) -> None:
     """Say why there is no such setting, and what there is instead.
 
@@ -64,7 +109,7 @@ def refuse_settings(owner: str, given: Iterable[str]) -> None:
         raise TypeError(f"{owner}: {name}: {what}")
 
 
-def multiplier(group: dict[str, Any]) -> Any:
+def multiplier(group: Mapping[str, Any]) -> Any:
     """A group's `lr`, which multiplies the derived step: a number, or a tensor that holds one, without dimensions.
 
     >>> multiplier({"lr": float("nan")})
@@ -82,11 +127,7 @@ def multiplier(group: dict[str, Any]) -> Any:
 
 
 def check_geometry(name: str) -> Geometry:
-    """The name, if there is such a geometry.
-
-    >>> check_geometry("spectral")
-    'spectral'
-    """
+    """The name, if there is such a geometry."""
     if name not in GEOMETRIES:
         raise ValueError(f"geometry: {name!r} is not known; use one of {', '.join(map(repr, GEOMETRIES))}")
     return name
@@ -96,6 +137,13 @@ def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
     """A setting must be a finite number above zero, or at zero where that is allowed."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_too):
         raise ValueError(f"{name}: expected a finite number {'≥' if zero_too else '>'} 0, found {value}")
+
+
+def check_settings(group: Mapping[str, Any]) -> None:
+    """The settings of a group, those that it has."""
+    multiplier(group)
+    check_number("gain", group.get("gain", 1.0))
+    check_number("weight_decay", group.get("weight_decay", 0.0), zero_too=True)
 
 
 def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:

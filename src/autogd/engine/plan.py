@@ -22,7 +22,6 @@ class Plan:
     atoms: list[Atom]
     groups: list[dict[str, Any]]  # without repeats
     group_of: Tensor  # of each tensor: the index of its group
-    own: list[dict[str, Any]]  # of each tensor: its group
     sizes: list[int]  # of each tensor: its parts
     owner: Tensor  # of each part: the index of its tensor
     whole: int  # how many tensors have one part
@@ -119,11 +118,9 @@ def make_plan(
     """
     # tensors that can be stacked stand together
     entries = sorted(entries, key=lambda e: (e[1].parts != 1, e[0].numel(), tuple(e[0].shape), str(e[0].dtype)))
-    parameters, atoms, own = [e[0] for e in entries], [e[1] for e in entries], [e[2] for e in entries]
-    groups: list[dict[str, Any]] = []
-    for group in own:
-        if not any(group is known for known in groups):
-            groups.append(group)
+    parameters, atoms = [e[0] for e in entries], [e[1] for e in entries]
+    groups = {id(group): group for *_, group in entries}
+    group_of = [list(groups).index(id(group)) for *_, group in entries]
     like = parameters or like
     device = like[0].device
     dtype = torch.float64 if any(p.dtype == torch.float64 for p in like) else torch.float32
@@ -145,12 +142,11 @@ def make_plan(
         return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
 
     grads = [p.grad for p in parameters if p.grad is not None]
-    own_weight, group_of = constants.own_weight, [_index(groups, group) for group in own]
+    own_weight = constants.own_weight
     return Plan(
         parameters=parameters,
         atoms=atoms,
-        groups=groups,
-        own=own,
+        groups=list(groups.values()),
         group_of=torch.tensor(group_of, dtype=torch.int64, device=device),
         sizes=sizes,
         owner=owner,
@@ -179,7 +175,3 @@ def make_plan(
 def _numbered(counts: Sequence[int]) -> Tensor:
     """The number of each count, repeated as often as it says."""
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
-
-
-def _index(groups: list[dict[str, Any]], group: dict[str, Any]) -> int:
-    return next(i for i, known in enumerate(groups) if known is group)

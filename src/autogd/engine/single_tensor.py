@@ -61,7 +61,7 @@ class SingleTensor:
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """The Frobenius norm of every part, as one vector."""
         each, like = zip(tensors, self.plan.atoms, strict=True), self.plan.reach
-        return torch.cat([frobenius(tensor, atom, like.dtype).to(like) for tensor, atom in each])
+        return torch.cat([like[:0], *(frobenius(tensor, atom, like.dtype).to(like) for tensor, atom in each)])
 
     def direction(self, i: int, tensor: Tensor) -> Tensor:
         """What is here of the direction of tensor i, every part at norm one."""
@@ -92,8 +92,8 @@ class SingleTensor:
         grads = [grad.to_dense() if grad.is_sparse else self.local(grad) for grad in grads]
         self.directions = self._directions(grads)
         pairs = zip(self.directions, grads, strict=True)
-        each = [self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs)]
-        slopes = self.all_reduce(torch.cat(each))
+        each = (self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs))
+        slopes = self.all_reduce(torch.cat([self.plan.reach[:0], *each]))
         # a slope may be finite beside a norm that overflows: refuse what the other geometry refuses
         self.slopes = torch.where(self.norms(grads).isfinite(), slopes, torch.inf)
         return self.slopes

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Backend, Idle
+from autogd.engine.backend import Backend
 from autogd.engine.base import ReadsArchitecture
 from autogd.engine.distributed.dtensor import Sharded, shares_work
 from autogd.engine.distributed.ranks import Peers, find_peers, others_of
@@ -32,11 +32,10 @@ def choose_backend(
     """The fastest backend that can take the plan's tensors; `foreach=False` asks for the reference."""
     from autogd.engine.library import library  # not before it can be run as a program
 
-    if not plan.parameters:
-        return Idle(plan)
     if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, momentum, copies):
         return Sharded(plan, geometry, momentum, copies)
-    if foreach is False or not plan.one_device or (plan.sparse and not momentum):
+    # without a gradient, a rank has no tensors here, and takes part in its group's sums all the same
+    if foreach is False or not plan.parameters or not plan.one_device or (plan.sparse and not momentum):
         return SingleTensor(plan, geometry, momentum)
     if takes(plan) and (passes := library()) is not None:
         return Native(plan, passes, geometry, momentum)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autogd.engine.distributed.shards import local
-from autogd.engine.reminder import Reminder
+from autogd.engine.hooks import Reminder
 
 __all__ = ["SwapsWeights", "put", "swapped"]
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from autogd.geometry.depth import VECTOR
+from autogd.geometry.depth import VECTOR  # the depth share of a vector, 1/32
 
 __all__ = ["LAYERS", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
 
@@ -42,7 +42,7 @@ class Atom:
         start: what `initialise_` puts there.
         depth_share: how many layers one part counts for; a step moves each part by depth_share · η/L of its size.
         stack: how many layers the tensor packs, or which share of one it is; depth_share · stack is added to L.
-        free: whether its size carries information (a readout, a gate), so that it must not be held.
+        free: whether its size carries information (a readout, a gate), so that StochasticAGD does not hold it.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
     >>> atom.parts, atom.scale

@@ -1,4 +1,4 @@
-r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`."""
+r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`. To add a backend, see `engine/backend.py`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -89,7 +89,7 @@ class AGD(PlansSteps):
         return loss
 
     def _take(self, backend: Backend) -> None:
-        """Measure gradients along their directions, apply the rule, update weights and average."""
+        """Measure the norms of the gradients, apply the rule, then update the weights along the directions."""
         plan = backend.plan
         grads: list[Any] = [p.grad for p in plan.parameters] if plan.plain else gradients(plan)
         norms = backend.measure(grads)

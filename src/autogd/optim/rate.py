@@ -3,13 +3,13 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, a_t^4 \min\big(\tfrac14, 2 M_t\big)\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, a_t^4 \min(\tfrac14, 2 M_t)\big)\Big).
 
 A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
 √2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
-momentum in units of a typical gradient. Noise alone leaves 0.23; half of that says that the gradients are vanishing or
-cancel each other, and steps shorten with it. a says how alike in size the gradients of two batches in a row are, and a⁴
-which share of the batches has the gradient: 1 if all have one size, and little if most are fitted already.
+momentum in units of a typical gradient. Gradients of pure noise leave √(0.1/1.9) = 0.23. Below 1/8 the gradients vanish
+or cancel each other, and steps shorten in proportion to M. a says how alike in size the gradients of two batches in a
+row are: 1 if all have one size. If most batches are fitted already and few have a large gradient, a⁴ is small.
 `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
@@ -26,12 +26,12 @@ __all__ = ["MOMENTUM", "RateState", "averaging_share", "learning_rate", "momentu
 MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
 TURNOVER = math.sqrt(2)  # from an output to a target, each of norm √d, that know nothing of each other: √2 √d
-SHORTEST = STEP / 10  # however small the momentum: a step that is too short must not be so for good
+SHORTEST = STEP / 10  # the least μ: the rate must be able to recover from short steps
 TINY = float(torch.finfo(torch.float32).tiny)
-MOST = 1 / (1 - MOMENTUM)  # a batch counts for at most as many as the momentum remembers
-AVERAGING = 6  # weights from step s count in their average as s⁶: the last seventh of a run, however long it is
-TYPICAL = 3  # gradients in their typical size as s³, until that would remember more than the momentum does
-MEMORY = 50  # steps that the likeness of batches is a mean of
+MOST = 1 / (1 - MOMENTUM)  # cap on G / typical: a batch counts for at most as many as the momentum remembers
+AVERAGING = 6  # the average weighs the weights of step s as s⁶: about the last seventh of a run of any length
+TYPICAL = 3  # the typical size weighs the gradient of step s as s³, until it remembers as long as the momentum
+MEMORY = 50  # steps that the mean a is taken over
 
 
 class RateState(NamedTuple):

@@ -80,7 +80,7 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
 def theorem_2(
     norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
 ) -> tuple[Any, Any, Summary]:
-    """η, what every part's gradient is multiplied by, and the summary.
+    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
 
     >>> from types import SimpleNamespace as Layer
     >>> one = torch.ones(1)

@@ -1,0 +1,142 @@
+"""Hooks on a user's Module: one reads its first forward pass, one warns if it is evaluated with the wrong weights."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from autogd.reading.graph import Roots, roots_of
+
+__all__ = ["Reminder", "Watch", "WeakHook"]
+
+STEPS = 10  # before so many, the average is not much better
+
+
+class WeakHook:
+    """A hook of a Module that holds the owner of the method that it calls weakly; a copy of it calls nothing."""
+
+    def __init__(self, method: Callable[..., None] | None = None) -> None:
+        self.method = None if method is None else weakref.WeakMethod(method)
+
+    def __call__(self, module: nn.Module, *call: Any) -> None:
+        """Call the method, if its owner still lives."""
+        if self.method is not None and (method := self.method()) is not None:
+            method(module, *call)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WeakHook, ()
+
+
+class Watch:
+    """Hooks on a Module that hand the first forward pass with gradients to `read`.
+
+    A module whose own forward is not called, as a trainer may call a method of it instead, is read from the last
+    outputs of its parts: `finish` does that, before the first step. The hooks hold no tensors and no optimiser, and a
+    copy of the Module, or one saved whole, has none that do anything.
+
+    Args:
+        model: to watch.
+        read: what to do with the pass: takes the model, the roots of its output, and its arguments.
+
+    >>> found = []
+    >>> model = nn.Linear(2, 1)
+    >>> class Reader:
+    ...     def read(self, model, roots, call):
+    ...         found.append(len(roots))
+    >>> reader = Reader()
+    >>> watch = Watch(model, reader.read)
+    >>> _ = model(torch.ones(1, 2)), model(torch.ones(1, 2))
+    >>> found
+    [1]
+    """
+
+    def __init__(self, model: nn.Module, read: Callable[[nn.Module, Roots, Any], None]) -> None:
+        self._model = weakref.ref(model)
+        self._read = weakref.WeakMethod(read)
+        self._parts: dict[int, Roots] = {}
+        hooks = [(model, self.whole_passed), *((part, self.part_passed) for part in _parts_of(model))]
+        self._handles: list[RemovableHandle] = [
+            part.register_forward_hook(WeakHook(passed), with_kwargs=True) for part, passed in hooks
+        ]
+
+    def whole_passed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """A forward pass of the model is over."""
+        if roots := _readable(output):
+            self._done(roots, (args, kwargs))
+
+    def part_passed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """A forward pass of a part of the model is over."""
+        if roots := _readable(output):
+            self._parts[id(module)] = roots
+
+    def finish(self) -> None:
+        """Read what there is: the parts, if the model itself was not called."""
+        if self._parts:
+            self._done(Roots(root for roots in reversed(self._parts.values()) for root in roots), None)
+
+    def remove(self) -> None:
+        """Take all hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._parts.clear()
+
+    def _done(self, roots: Roots, call: Any) -> None:
+        model, read = self._model(), self._read()
+        self.remove()
+        if model is not None and read is not None:
+            read(model, roots, call)
+
+
+class Reminder:
+    """A hook of a Module: warns once if the Module is evaluated, outside of `averaged()`, after it was trained.
+
+    It goes when it has warned, or when the optimiser is asked for its averages. It leaves nothing in copies or files.
+
+    >>> model = nn.Linear(2, 1)
+    >>> reminder = Reminder(model)
+    >>> reminder.steps = 10
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     _ = model.eval()(torch.ones(1, 2)), model(torch.ones(1, 2))
+    >>> len(caught)
+    1
+    """
+
+    def __init__(self, module: nn.Module | None = None) -> None:
+        self.steps = 0
+        self._handle = None if module is None else module.register_forward_pre_hook(WeakHook(self.evaluated))
+
+    def dismiss(self) -> None:
+        """Take the hook off."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def evaluated(self, module: nn.Module, inputs: Any) -> None:
+        """The module is called: warn if that is an evaluation, and enough steps were taken."""
+        if module.training or torch.compiler.is_compiling() or self.steps < STEPS:
+            return
+        self.dismiss()
+        warnings.warn(
+            "the model is evaluated with the weights in training; the averaged ones are better: evaluate and save "
+            "inside `with optimiser.averaged():`, or between optimiser.eval() and optimiser.train()",
+            stacklevel=6,
+        )
+
+
+def _readable(output: Any) -> Roots | None:
+    """The roots of an output that has a graph to read; none while torch compiles."""
+    return None if torch.compiler.is_compiling() or not torch.is_grad_enabled() else roots_of(output)
+
+
+def _parts_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The parts that have a forward of their own: children, and what lists of them hold."""
+    for child in model.children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _parts_of(child)
+        elif any(True for _ in child.parameters()):
+            yield child
