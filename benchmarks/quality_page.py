@@ -9,6 +9,7 @@ from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.records import COMMITTED_LONG, Records
 from autogd.experiments.quality.summary import standings
 from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.report.front_page import verdicts
 from autogd.report.markdown import filled
 from autogd.report.quality_figure import draw
 from autogd.report.quality_table import markdown, workloads
@@ -28,6 +29,7 @@ def long():
 def parts():
     figure = "![Loss over tuned Adam's, and time to tuned Adam's loss, by workload](images/quality.png)"
     return {
+        "verdicts": verdicts(normal(), []),
         "workloads": workloads(),
         "figure": figure if normal() else "",
         "table": markdown(normal()),

@@ -54,7 +54,7 @@ def draw(records: list[dict[str, Any]]) -> None:
         bottom.plot([(i + 1) * each for i in range(len(record["loss"]))], record["loss"], color=COLOURS["agd"], lw=1.3)
         for axes in (top, bottom):
             axes.tick_params(which="both", labelsize=7.5)
-        dress(top, record["workload"], "", "" if column else "learning rate", legend=not column)
+        dress(top, record["workload"], "", "" if column else "η", legend=not column)
         dress(bottom, "", "step", "" if column else "validation loss", legend=False)
     figure.savefig(FIGURE)
 

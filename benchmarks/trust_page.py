@@ -8,6 +8,7 @@ from pathlib import Path
 from autogd.experiments.trust.cells import CELLS
 from autogd.experiments.trust.records import COMMITTED, Records
 from autogd.experiments.trust.summary import standings
+from autogd.report.front_page import verdicts
 from autogd.report.markdown import filled
 from autogd.report.trust_table import cells, markdown
 
@@ -15,7 +16,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "trust.md"
 
 
 def parts():
-    return {"table": markdown(standings(Records(COMMITTED).every(), list(CELLS.values()))), "cells": cells()}
+    found = standings(Records(COMMITTED).every(), list(CELLS.values()))
+    return {"verdicts": verdicts([], found), "table": markdown(found), "cells": cells()}
 
 
 if __name__ == "__main__":

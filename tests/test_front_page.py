@@ -13,6 +13,7 @@ from autogd import AGD, StochasticAGD
 from autogd.cli.main import COMMANDS, main
 from autogd.experiments.zoo import ZOO
 from autogd.report.markdown import filled
+from autogd.training import Run
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "front_page.py"))
@@ -72,6 +73,13 @@ def test_the_first_run_prints_what_the_page_shows(capsys, tmp_path, monkeypatch)
         "epoch   1",
         "epoch  20",
     ]
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = Run(folder).summary()
+    assert summary["test_accuracy"] > 0.95
+    # seconds of work on any machine: 20 epochs of 11 batches, on a network of a few hundred thousand weights
+    assert summary["steps"] == 220
+    assert summary["parameters"] < 500_000
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 STATES = {

@@ -103,7 +103,7 @@ def distance(model, params):
     )
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture
 def model(request):
     dtype = getattr(torch, request.param)
     with jax.enable_x64(request.param == "float64"):
@@ -114,7 +114,9 @@ def tolerance(model):
     return 1e-6 if model.out.weight.dtype == torch.float32 else 1e-13
 
 
-@pytest.mark.parametrize("settings", [{}, {"gain": 0.5, "weight_decay": 0.125}], ids=["plain", "decayed"])
+@pytest.mark.parametrize(
+    ("model", "settings"), [("float32", {}), ("float64", {"gain": 0.5, "weight_decay": 0.125})], indirect=["model"]
+)
 def test_ten_steps_of_agd_are_the_same(model, settings):
     theirs = AGD(model, **settings)
     ours = agd(label=label, **settings)
@@ -139,7 +141,9 @@ def test_ten_steps_of_agd_are_the_same(model, settings):
     assert (params["qkv"]["bias"][8:16] == start["qkv"]["bias"][8:16]).all()
 
 
-@pytest.mark.parametrize(("gain", "empty"), [(1.0, False), (0.5, True)], ids=["plain", "other"])
+@pytest.mark.parametrize(
+    ("model", "gain", "empty"), [("float32", 1.0, False), ("float64", 0.5, True)], indirect=["model"]
+)
 def test_ten_steps_of_stochastic_agd_are_the_same(model, gain, empty, monkeypatch):
     """Also at another gain, and if the first batch has no gradient; in C matrices are orthogonalised otherwise."""
     monkeypatch.setattr("autogd.engine.library.library", lambda: None)

@@ -26,6 +26,9 @@ instance = nn.Linear(4, 2)
 def fine():
     return nn.Linear(4, 2)
 
+def frozen():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)
+
 def refuses():
     raise RuntimeError("no such weights")
 
@@ -87,6 +90,10 @@ def refused(words, capsys):
             "fcn takes images, and text is tokens",
         ),
         (["train", "--model", "gpt"], "gpt takes text, and digits has images"),
+        (["train", "--device", "meta"], "device: 'meta' cannot be used here (its tensors have no values)"),
+        (["train", "--width", "1000000000000"], "not enough memory"),
+        (["train", "--checkpoint-seconds", "-1"], "checkpoint_seconds: expected 0 or more, found -1.0"),
+        (["train", "--model", "mymod:frozen"], "every parameter of mymod:frozen is frozen; leave requires_grad=True"),
         (["train", "--epochs", "0"], "epochs: expected at least 1"),
         (["train", "--lr", "0.1"], "lr: agd-stochastic has no learning rate to set"),
         (["compare", "--optimisers"], "--optimisers: name at least one"),
@@ -105,11 +112,11 @@ def refused(words, capsys):
         (["explain", "nowhere.py:make"], "there is no file nowhere.py"),
         (
             ["explain", "mymod:refuses"],
-            "RuntimeError: no such weights (in mymod.py, line 11, in refuses: raise",
+            "RuntimeError: no such weights (in mymod.py, line 14, in refuses: raise",
         ),
-        (["explain", "mymod:doubts"], "ValueError: bad width (in mymod.py, line 14, in doubts"),
+        (["explain", "mymod:doubts"], "ValueError: bad width (in mymod.py, line 17, in doubts"),
         (["doctor", "mymod:fine"], "expected (model, loss_fn, batch)"),
-        (["train", "--model", "mymod:Broken"], "in mymod.py, line 36, in forward: return self.layer"),
+        (["train", "--model", "mymod:Broken"], "in mymod.py, line 39, in forward: return self.layer"),
         (["train", "--model", "mymod:fine"], "mymod:fine does not take samples of digits, of shape (1, 8, 8)"),
         (["train", "--model", "mymod:fine", "--width", "3"], "--width: for the networks of autogd"),
         (["train", "--data", "mymod:fine"], "mymod:fine: expected (train, test)"),

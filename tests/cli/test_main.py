@@ -61,7 +61,7 @@ def test_a_factory_in_the_current_folder_is_found(tmp_path):
     assert "1 of 2×4" in out.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
 def test_a_reader_who_has_seen_enough_is_no_error(words):
     reading, writing = os.pipe()
     os.close(reading)  # as `| head -1` does after its line

@@ -51,6 +51,11 @@ def gaps():
     (inputs, labels), test = regression()
     return (inputs, labels / labels), test
 
+def holes():
+    (inputs, labels), test = load()
+    inputs[3, 4] = float("nan")
+    return (inputs, labels), test
+
 def pixels():
     images = torch.randn(64, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     return ((images, (images[:, 0] > 0).long()),) * 2
@@ -149,6 +154,7 @@ def test_classes_may_be_in_the_second_dimension_as_in_torchs_losses(capsys):
             "the labels of ownmod:regression are floats, a regression of shape (2,)",
         ),
         (["ownmod:line", "ownmod:gaps"], "train: labels are nan or infinite; mend or drop these samples"),
+        (["ownmod:make", "ownmod:holes"], "train: 1 of 256 samples have inputs that are nan or infinite, the first is"),
         (["ownmod:make", "ownmod:uneven"], "a label for every sample is needed"),
         (["ownmod:few", "ownmod:load"], "expected (2, 3), a number for each of the 3 classes"),
         (["ownmod:Loud", "ownmod:load"], "must return one tensor of floats, found a dict"),

@@ -101,6 +101,9 @@ def test_it_measures_and_moves_as_the_reference_does(
         mean = Average(None, some, some) if with_momentum else Average(some / 2, some, some / 3) if averaging else None
         mask = None if finite is None else torch.tensor(finite)
         keeps = torch.full((count,), 0.9 if decay else 1.0, dtype=plan.reach.dtype)
+        if with_momentum:  # maps are held one by one
+            maps = torch.arange(len(plan.map_owner)) % 4
+            keeps = (keeps[plan.map_owner] * (1 - maps / 40))[plan.map_of]
         if finite is False:  # as the rules have it
             slopes = [place(torch.full_like(local(grad), torch.nan)) for grad in slopes]
             mean = mean and Average(mean.along and 0 * mean.along, 0 * some, 0 * some) if with_momentum else None

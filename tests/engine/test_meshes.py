@@ -8,7 +8,7 @@ import rank_cases
 pytestmark = pytest.mark.distributed
 CASES = {
     2: ["fsdp", "ddp", "tensor_parallel", "expert_parallel", "in_float32"],
-    4: ["fsdp", "ddp", "hsdp", "tensor_parallel", "fsdp_and_tensor_parallel", "expert_parallel"],
+    4: ["fsdp", "hsdp", "fsdp_and_tensor_parallel", "expert_parallel"],
 }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from autogd import AGD, StochasticAGD
+from autogd import AGD, StochasticAGD, initialise_
 
 OPTIMISERS = pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
 
@@ -240,3 +240,17 @@ def test_sharded_and_replicated_models_are_read_alike(one_process):
     optimiser = StochasticAGD(replicated)
     step(replicated, optimiser)
     assert parts(optimiser, replicated.module.hidden) == (2, "graph")
+
+
+def test_a_wrong_guess_of_the_input_is_silent(capfd):
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+            self.positions = nn.Parameter(torch.zeros(1, 5, 8))  # for five tokens; the guess has eight
+
+        def forward(self, tokens):
+            return self.head(self.table(tokens) + self.positions)
+
+    initialise_(Positions())
+    assert not any(capfd.readouterr())

@@ -2,6 +2,8 @@
 
 import json
 import runpy
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -29,21 +31,26 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def redrawn(unpacked):
-    """The committed records, drawn and judged again, with training forbidden."""
-    with pytest.MonkeyPatch.context() as patch:
+    """The committed records, drawn and judged again, with training forbidden; and what the command printed."""
+    printed = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr("autogd.training.study.train", lambda *_: pytest.fail("it trained"))
         assert main(["reproduce", "all", "--scale", "laptop", "--out", str(unpacked), "--json"]) == 0
-    return unpacked
+    return unpacked, json.loads(printed.getvalue())
 
 
 @pytest.mark.slow
 def test_redrawing_trains_nothing_and_draws_every_figure(redrawn):
-    assert {path.stem for path in redrawn.glob("*.png")} == {"overview", *DRAWN}
+    folder, told = redrawn
+    assert {path.stem for path in folder.glob("*.png")} == {"overview", *DRAWN}
+    assert list(told["experiments"]) == list(EXPERIMENTS)
+    assert all(each["claims"] for each in told["experiments"].values())
+    assert [name for name, each in told["experiments"].items() if not each["second_row"]] == ["theories-table"]
 
 
 @pytest.mark.slow
 def test_the_page_has_the_claims_that_the_records_give_and_the_command_that_prints_them(redrawn):
-    printed = {path.stem: path.read_text().removesuffix("\n") for path in redrawn.glob("*.txt")}
+    printed = {path.stem: path.read_text().removesuffix("\n") for path in redrawn[0].glob("*.txt")}
     assert set(printed) == {"overview", *EXPERIMENTS}
     for name, text in printed.items():
         command = "all" if name == "overview" else name

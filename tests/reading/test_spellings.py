@@ -261,8 +261,8 @@ class Stacked(nn.Module):
     def __init__(self, store, take):
         super().__init__()
         torch.manual_seed(3)
-        # below the size at which StochasticAGD holds a hidden matrix: stacked ones are held together
-        weights = [torch.randn(H, H, dtype=torch.float64) / math.sqrt(H) / 2 for _ in range(2)]
+        # one below and one above the size at which StochasticAGD holds a hidden matrix: each is held on its own
+        weights = [torch.randn(H, H, dtype=torch.float64) / math.sqrt(H) * size for size in (0.5, 1.5)]
         self.weights = nn.ParameterList(nn.Parameter(p) for p in store(*weights))
         self.last = nn.Linear(H, OUT, bias=False, dtype=torch.float64)
         self.take = take

@@ -129,7 +129,7 @@ def _growth(options: Options, names: Sequence[str], device: torch.device) -> int
     sizes = [count for count in WEIGHTS if count <= options.largest]
     with _progress(options) as progress:
         task = progress.add_task("steps", total=(len(sizes) + len(TENSORS)) * options.rounds)
-        points = growth(chosen, options.rounds, device, sizes, tick=lambda: progress.advance(task))
+        points = growth(chosen, options.rounds, device, sizes, TENSORS, lambda: progress.advance(task))
     options.out.write_bytes(draw_growth(points))
     lines = [fit(points, along, name) for along in ("weights", "tensors") for name in chosen]
     heads = ("ms at\nthe start", "ns for\neach", "ms at\nthe end", "peak bytes\nat the end")

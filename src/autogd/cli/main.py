@@ -84,6 +84,10 @@ def _tell(command: str, error: Exception) -> int:
     if isinstance(error, Stopped):
         print(f"autogd {command}: {error}", file=sys.stderr)
         return 128 + error.signal_number
+    if _out_of_memory(error):
+        said = (str(error).strip().splitlines() or ["no more memory"])[0]
+        print(f"autogd {command}: not enough memory ({said}); take a smaller network or batch", file=sys.stderr)
+        return 1
     place = culprit(error)
     if place is not None:
         said = (str(error).strip().splitlines() or [""])[0]
@@ -94,6 +98,12 @@ def _tell(command: str, error: Exception) -> int:
         return 1
     print(f"autogd {command}: an error of autogd itself, please report it with these lines:", file=sys.stderr)
     raise error
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether the machine or the device has no memory left; torch has no class for it on the CPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
 def _usage() -> str:

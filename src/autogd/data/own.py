@@ -104,6 +104,7 @@ def _split(name: str, found: Any) -> Split:
         if inputs.dim() == 0 or labels.dim() == 0 or len(inputs) != len(labels):
             shapes = f"{tuple(inputs.shape)} and {tuple(labels.shape)}"
             raise ValueError(f"{name}: a label for every sample is needed, found the shapes {shapes}")
+        _check_inputs(name, inputs)
         return PairSplit(inputs, labels)
     source = found.dataset if isinstance(found, DataLoader) else found
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
@@ -118,6 +119,17 @@ def _check(name: str, split: Split) -> tuple[int, ...]:
     inputs, labels = split.batch(torch.tensor([0]))
     _check_labels(name, labels)
     return tuple(inputs.shape[1:])
+
+
+def _check_inputs(name: str, inputs: Tensor) -> None:
+    """Refuse inputs with nan or infinity, and name the first sample that has one."""
+    if inputs.is_floating_point() and not torch.isfinite(inputs).all():
+        bad = (~torch.isfinite(inputs)).flatten(1).any(1) if inputs.dim() > 1 else ~torch.isfinite(inputs)
+        count, first = int(bad.sum()), int(bad.nonzero()[0])
+        raise ValueError(
+            f"{name}: {count} of {len(inputs)} samples have inputs that are nan or infinite, the first is sample "
+            f"{first}; mend or drop these samples"
+        )
 
 
 def _check_labels(name: str, labels: Tensor) -> None:

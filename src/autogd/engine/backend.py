@@ -21,7 +21,7 @@ class Norms(NamedTuple):
 
     gradients: Tensor  # per part: the norm of its gradient; for `spectral` without momentum the slope, the nuclear norm
     momenta: Tensor  # per part: the norm of its momentum; zero without momentum
-    weights: Tensor  # per tensor: its norm; zero if no tensor is held
+    weights: Tensor  # per map: its norm; zero if none is held
 
 
 class Average(NamedTuple):
@@ -42,7 +42,7 @@ class Step(NamedTuple):
     """
 
     coefficients: Tensor  # per part
-    keeps: Tensor | None = None  # per tensor; None is 1
+    keeps: Tensor | None = None  # with momentum per part, since maps are held one by one; else per tensor; None is 1
     finite: Tensor | None = None  # false: nothing changes; None: checked already
     gradient_factor: Tensor | None = None  # what gradients are multiplied by before they join the momentum
     average: Average | None = None

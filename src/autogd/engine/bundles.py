@@ -13,7 +13,7 @@ from autogd.engine.plan import Plan
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, direction_for
 
-__all__ = ["ROOM", "Bundle", "bundles"]
+__all__ = ["ROOM", "Bundle", "bundles", "stacked"]
 
 ROOM = 1 << 18  # numbers that a copy of a bundle may have
 PIECES = 64  # or, if there are parts to cut by, this share of all weights
@@ -29,11 +29,17 @@ class Bundle:
 
     where: slice
     shape: tuple[int, ...]
+    inner: tuple[int, ...]  # the dimensions of `shape` within one matrix
     order: tuple[int, ...]
     back: tuple[int, ...]
     batch: tuple[int, int, int]
     direction: Callable[[Tensor], Tensor]
     rows: tuple[int, int] | None = None  # of the only tensor: the first, and how many
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One number a part, shaped to multiply the stack."""
+        grid = [self.shape[i] for i in self.order if i not in self.inner]
+        return values.view([*grid, *[1] * len(self.inner)]).permute(self.back)
 
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
@@ -54,7 +60,7 @@ def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
             continue
         for start in range(first, first + len(places), most):
             stop = min(start + most, first + len(places))
-            found.append(_bundle(slice(start, stop), plan.atoms[first].repeated(stop - start), geometry))
+            found.append(_bundle(slice(start, stop), stacked(plan.atoms[first], stop - start), geometry))
     return found
 
 
@@ -62,7 +68,17 @@ def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] 
     order = (*atom.grid, *atom.rows, *atom.columns)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     batch = (atom.parts, atom.fan_out, atom.fan_in)
-    return Bundle(where, atom.shape, order, back, batch, direction_for(atom, geometry), rows)
+    return Bundle(where, atom.shape, atom.inner, order, back, batch, direction_for(atom, geometry), rows)
+
+
+def stacked(atom: Atom, times: int) -> Atom:
+    """The atom of `times` such tensors, stacked.
+
+    >>> stacked(Atom("matrix", (2, 3), (0,), (1,), 1.0), 4).parts
+    4
+    """
+    rows, columns = (tuple(i + 1 for i in dims) for dims in (atom.rows, atom.columns))
+    return replace(atom, shape=(times, *atom.shape), rows=rows, columns=columns)
 
 
 def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
@@ -70,13 +86,13 @@ def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
     parameter, atom = plan.parameters[at], plan.atoms[at]
     where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
     if parts == 1 or parameter.shape[0] % parts:
-        return [_bundle(where, atom.repeated(1), geometry)]
+        return [_bundle(where, stacked(atom, 1), geometry)]
     room = max(ROOM, sum(p.numel() for p in plan.parameters) // PIECES)
     most = max(1, room * parts // parameter.numel())
     each = parameter.shape[0] // parts  # rows of one part
     return [
         _bundle(
-            where, replace(atom, shape=(count, *atom.shape[1:])).repeated(1), geometry, (start * each, count * each)
+            where, stacked(replace(atom, shape=(count, *atom.shape[1:])), 1), geometry, (start * each, count * each)
         )
         for start in range(0, parts, most)
         if (count := min(most, parts - start))

@@ -45,7 +45,7 @@ class Foreach(SingleTensor):
         if self.geometry == "spectral" and not self.momentum:
             return super().measure(grads)
         plan, none = self.plan, self.plan.reach.new_zeros(())
-        weights = plan.sums(self.norms(plan.parameters).square()).sqrt() if momenta and plan.holds else none
+        weights = plan.map_sums(self.norms(plan.parameters).square()).sqrt() if momenta and plan.holds else none
         return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -72,9 +72,11 @@ class Foreach(SingleTensor):
             coefficients = step.coefficients
             if step.finite is not None:
                 coefficients = torch.where(step.finite, coefficients, 0)
-            each = coefficients.split([bundle.batch[0] for bundle in self.bundles])
-            for bundle, some in zip(self.bundles, each, strict=True):
-                self._turn(bundle, some, grads, step, momenta, averages)
+            assert step.keeps is not None
+            parts = [bundle.batch[0] for bundle in self.bundles]
+            each = zip(self.bundles, coefficients.split(parts), step.keeps.split(parts), strict=True)
+            for bundle, some, keeps in each:
+                self._move_bundle(bundle, some, keeps, grads, step, momenta, averages)
             return
         half = any(parameter.dtype.itemsize == 2 for parameter in self.plan.parameters)
         if self.directions or (averages and half):
@@ -90,8 +92,8 @@ class Foreach(SingleTensor):
             share = share[self.plan.owner] if share.dim() else share
             self._add(list(averages), grads, share * step.coefficients, step.finite)
 
-    def _turn(
-        self, bundle: Bundle, coefficients: Tensor, grads: list[Tensor], step: Step,
+    def _move_bundle(
+        self, bundle: Bundle, coefficients: Tensor, keeps: Tensor, grads: list[Tensor], step: Step,
         momenta: Sequence[Tensor], averages: Sequence[Tensor],
     ) -> None:  # fmt: skip
         """Momentum, direction, weights and averages of the tensors of a bundle."""
@@ -109,13 +111,13 @@ class Foreach(SingleTensor):
             some.copy_(bundle.direction(some))
         parts.mul_(coefficients.to(parts).view(-1, 1, 1))
         changes = parts.reshape([bundle.shape[i] for i in bundle.order]).permute(bundle.back).reshape(slope.shape)
-        assert step.keeps is not None
         assert step.average is not None
-        each = zip(weights, means, changes.unbind(), strict=True)
-        for at, (weight, mean, change) in enumerate(each, where.start):
+        each = zip(weights, means, changes.unbind(), bundle.spread(keeps.to(parts)).unbind(), strict=True)
+        for at, (weight, mean, change, keep) in enumerate(each, where.start):
             # in half precision, a factor and a step would be too coarse one after the other
             moved = weight if weight.dtype == change.dtype else weight.to(change.dtype)
-            moved.mul_(step.keeps[at].to(change)).add_(change)
+            moved.view(bundle.shape[1:]).mul_(keep)
+            moved.add_(change)
             if moved is not weight:
                 weight.copy_(moved)
             mean.lerp_(weight.to(mean.dtype), step.average.share[at].to(mean))

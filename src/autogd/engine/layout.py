@@ -4,8 +4,9 @@ A kernel's taps are not one run each, but the rows over its outputs are: out × 
 (taps · in). Passes over whole rows go at the speed of memory, passes over single taps do not.
 
 On the CPU, torch's vector norm of one run keeps one thread busy, however many there are, and takes several times as
-long if a part is not one run. A dot product uses all threads, and the sum of x·x over rows, each one run, goes at the
-speed of memory. On other devices torch's own reduction serves.
+long if a part is not one run. Norms of the rows of a table use all threads, and so does the sum of x·x over rows. In
+both, one thread takes a sum to its end, so that it does not depend on the number of threads; a dot product's does. On
+other devices torch's own reduction serves.
 """
 
 import math
@@ -26,6 +27,7 @@ PIECES = 24  # rows are added up in so many pieces at most: what they are added 
 PIECE = 1 << 17  # numbers; smaller pieces cost more in calls than they save in memory
 WHOLE = 1 << 18  # numbers up to which a copy of the squares is small enough, and fastest
 SHARED = 1 << 16  # numbers from which on a second thread pays
+ROW = 1 << 12  # numbers that one thread sums
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def piecewise(tensor: Tensor) -> bool:
     """
     if tensor.device.type != "cpu":
         return False
-    return tensor.numel() > RUN or (tensor.numel() >= SHARED and torch.get_num_threads() > 1)
+    return tensor.numel() >= SHARED
 
 
 def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -135,14 +137,21 @@ def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     >>> squares_of_runs([torch.tensor([[3.0, 4.0]]), torch.tensor([2.0])], torch.float32)
     tensor([25.,  4.])
     """
-    return torch.stack([_dot(grad.view(-1), dtype) for grad in grads])
+    return torch.stack([_squares_of_run(grad.view(-1), dtype) for grad in grads])
 
 
-def _dot(run: Tensor, dtype: torch.dtype) -> Tensor:
+def _squares_of_run(run: Tensor, dtype: torch.dtype) -> Tensor:
     if run.dtype == dtype and run.numel() <= RUN:
-        return torch.dot(run, run)
+        return _over_rows(run)
     pieces = (piece.to(dtype) for piece in run.split(RUN if run.dtype == dtype else PIECE))
-    return torch.stack([torch.dot(piece, piece) for piece in pieces]).sum()
+    return torch.stack([_over_rows(piece) for piece in pieces]).sum()
+
+
+def _over_rows(run: Tensor) -> Tensor:
+    """The sum of squares of a run, as a table of short rows."""
+    whole = run.numel() // ROW * ROW
+    rows = torch.linalg.vector_norm(run[:whole].view(-1, ROW), dim=1)
+    return rows.square().sum() + torch.linalg.vector_norm(run[whole:]).square()
 
 
 def _over_pieces(table: Tensor, dtype: torch.dtype) -> Tensor:

@@ -83,7 +83,7 @@ class Native(Foreach):
         )
         self.found = sums, threads
         gradients, momenta_, _, weights = sums[: SUMS * self.parts].view(-1, SUMS).unbind(1)
-        return Norms(*(each.sqrt().to(plan.reach.dtype) for each in (gradients, momenta_, plan.sums(weights))))
+        return Norms(*(each.sqrt().to(plan.reach.dtype) for each in (gradients, momenta_, plan.map_sums(weights))))
 
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()

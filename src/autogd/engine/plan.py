@@ -32,13 +32,16 @@ class Plan:
     holds: bool  # whether any tensor is held at its size
     depth: float
     depth_shares: Tensor
-    held_at: Tensor  # of each tensor: the norm that a hidden matrix is held at; infinite if it is free
+    map_of: Tensor  # of each part: the index of its linear map; the taps of a kernel share one
+    map_owner: Tensor  # of each map: the index of its tensor
+    held_at: Tensor  # of each map: the norm that a hidden one is held at; infinite if it is free
     reach: Tensor
     part_to_tensor: Tensor
     noise_floor: Tensor
     own_weight: Tensor | None
     own_weight_floor: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
+    map_sums: Callable[[Tensor], Tensor]  # the same for every map
     totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
     others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
@@ -122,7 +125,9 @@ def make_plan(
     device = like[0].device
     dtype = torch.float64 if any(p.dtype == torch.float64 for p in like) else torch.float32
     sizes = [atom.parts for atom in atoms]
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64)).to(device)
+    maps = [atom.maps for atom in atoms]
+    owner, map_owner = _numbered(sizes).to(device), _numbered(maps).to(device)
+    map_of = _numbered([n // m for n, m in zip(sizes, maps, strict=True) for _ in range(m)]).to(device)
     place = {parameter: i for i, parameter in enumerate(parameters)}
     weights = {place[b]: place[w] for b, w in (weight_of or {}).items() if b in place and w in place}
     constants = constants_of(atoms, [p.dtype for p in parameters], weights)
@@ -132,6 +137,9 @@ def make_plan(
 
     def sums(values: Tensor) -> Tensor:
         return values.new_zeros(len(sizes)).index_add_(0, owner, values)
+
+    def map_sums(values: Tensor) -> Tensor:
+        return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
 
     grads = [p.grad for p in parameters if p.grad is not None]
     own_weight = constants.own_weight
@@ -150,12 +158,20 @@ def make_plan(
         holds=any(atom.held_at < float("inf") for atom in atoms),
         depth=constants.depth,
         depth_shares=per_tensor(constants.depth_shares),
-        held_at=per_tensor([atom.held_at for atom in atoms]),
+        map_of=map_of,
+        map_owner=map_owner,
+        held_at=per_tensor([atom.held_at for atom in atoms])[map_owner],
         reach=per_tensor(constants.reach)[owner],
         part_to_tensor=per_tensor(constants.part_to_tensor)[owner],
         noise_floor=per_tensor(constants.noise_floor)[owner],
         own_weight=None if own_weight is None else torch.tensor(own_weight, device=device),
         own_weight_floor=per_tensor(constants.own_weight_floor)[owner],
         sums=sums,
+        map_sums=map_sums,
         totals=None if max(sizes, default=1) == 1 else sums,
     )
+
+
+def _numbered(counts: Sequence[int]) -> Tensor:
+    """The number of each count, repeated as often as it says."""
+    return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))

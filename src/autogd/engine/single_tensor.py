@@ -32,7 +32,7 @@ class SingleTensor:
         none = self.plan.reach.new_zeros(())
         if not self.momentum:
             return Norms(self.norms(grads) if self.geometry == "frobenius" else self._slopes(grads), none, none)
-        weights = self.plan.sums(self.norms(self.plan.parameters).square()).sqrt() if self.plan.holds else none
+        weights = self.plan.map_sums(self.norms(self.plan.parameters).square()).sqrt() if self.plan.holds else none
         return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
 
     def update(
@@ -128,7 +128,9 @@ class SingleTensor:
                 moved.add_(apart * _at(i, along, weight, wide))
             average.add_(apart * beside)
             before = moved.clone()
-        if step.keeps is not None:
+        if step.keeps is not None and self.momentum:
+            moved.copy_(self.scaled(i, moved, step.keeps.to(wide).split(self.plan.sizes)[i]))
+        elif step.keeps is not None:
             moved.mul_(_at(i, step.keeps, weight, wide))
         moved.add_(change.to(wide))
         if moved is not weight:

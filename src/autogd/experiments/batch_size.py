@@ -22,8 +22,8 @@ def trials(scale: Scale) -> dict[str, Config]:
     }[scale]
     sizes = (32, 128, 512) if scale == "smoke" else (32, 128, 1024, 4096)
     found = {f"batch-size/batch{size}": replace(task, batch_size=size) for size in sizes}
-    if scale in ("smoke", "paper"):
+    if scale != "workstation":
         return {**found, **beside(found)}
     # StochasticAGD without the smallest batch: 1,562 steps an epoch with polar factors are too slow for one core
     some = {name: trial for name, trial in found.items() if trial.batch_size > 32}
-    return {**found, **(beside(some) if scale == "laptop" else beside(some, epochs=20))}
+    return {**found, **beside(some, epochs=20)}

@@ -14,7 +14,7 @@ A new layer type is a new function here or in `autogd.geometry.atoms`, never a b
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -95,15 +95,15 @@ class Atom:
         return 0.0 if self.start == "zeros" else self.scale
 
     @property
-    def held_at(self) -> float:
-        """The Frobenius norm of a hidden matrix under Prescription 1, over all parts; infinite for other atoms."""
-        hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
-        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts) if hidden else math.inf
+    def maps(self) -> int:
+        """How many linear maps the parts are: one each, but the taps and groups of a kernel are one together."""
+        return self.parts if self.kind != "kernel" else max(1, int(self.stack))
 
-    def repeated(self, times: int) -> "Atom":
-        """The atom of `times` such tensors, stacked."""
-        rows, columns = (tuple(i + 1 for i in dims) for dims in (self.rows, self.columns))
-        return replace(self, shape=(times, *self.shape), rows=rows, columns=columns)
+    @property
+    def held_at(self) -> float:
+        """The Frobenius norm of one hidden map under Prescription 1; infinite for other atoms."""
+        hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
+        return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
 
     def cut(self, tensor: Tensor) -> Tensor:
         """View a tensor of the parameter's shape as the grid of matrices."""

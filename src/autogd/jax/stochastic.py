@@ -106,8 +106,10 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
             moved = new + keep * kept.astype(wide)
             direction = _direction(moved * keep + new, leaf.atom, size.astype(wide))
             old = weight.astype(wide)
-            hold = hold_factor(jnp.sqrt(jnp.square(old).sum()), leaf.atom.held_at, move.astype(wide), jnp)
-            steps.append((hold * old - direction - old).astype(leaf.array.dtype))
+            norms = jnp.sqrt(jnp.square(frobenius(old, leaf.atom)).reshape(leaf.atom.maps, -1).sum(1))
+            hold = hold_factor(norms, leaf.atom.held_at, move.astype(wide), jnp)
+            held = scaled(old, jnp.repeat(hold, leaf.atom.parts // leaf.atom.maps), leaf.atom)
+            steps.append((held - direction - old).astype(leaf.array.dtype))
             momentum.append(moved.astype(kept.dtype))
             # x ← x + share·(w − x), for x less w, with w moved by the step
             ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))

@@ -104,11 +104,11 @@ class StochasticAGD(AGD):
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
-        keeps = hold_factor(norms.weights, plan.held_at, moves)
+        keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
         if decay is not None:
-            keeps = keeps * decay_factor(moves, decay)
+            keeps = keeps * decay_factor(moves, decay)[plan.owner]
             coefficients = coefficients * limit_factor(moves, decay)[plan.owner]
         share = torch.where(moves == 0, 0, averaging_share(state.steps))
         step = Step(coefficients, keeps, None if plan.on_cpu else counts, gradient_factor, Average(None, share, share))

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 
 from autogd.experiments.scale.cost import Cost
+from autogd.report.figures import series_styles
 
 __all__ = ["draw_scale"]
 
@@ -17,21 +18,23 @@ def draw_scale(found: Sequence[Cost]) -> bytes:
     """
     from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
 
-    figure = Figure(figsize=(9.2, 3.4), dpi=130, layout="constrained")
+    figure = Figure(figsize=(9.2, 3.6), dpi=130, layout="constrained")
+    methods = list(dict.fromkeys(cost.method for cost in found))
     for place, (quantity, title) in enumerate({"received": "bytes received", "flops": "FLOPs"}.items(), 1):
         axes = figure.add_subplot(1, 2, place)
-        for method in dict.fromkeys(cost.method for cost in found):
+        for method, style in zip(methods, series_styles(len(methods)), strict=True):
             chosen = sorted((cost for cost in found if cost.method == method), key=lambda cost: cost.ranks)
             values = [cost.most(quantity) for cost in chosen]
             if any(values):
-                axes.plot([cost.ranks for cost in chosen], values, "o-", label=method, markersize=3)
+                axes.plot([cost.ranks for cost in chosen], values, marker="o", label=method, markersize=3, **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xlabel("ranks", fontsize=8)
         axes.set_title(f"{title} in a step, of the rank that has the most", fontsize=9)
         axes.tick_params(which="both", labelsize=8)
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize=7)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -90,6 +90,8 @@ class Config:
             raise ValueError(f"lr: expected a number above zero, found {self.lr}")
         if self.threads < 0:
             raise ValueError(f"threads: expected 0 or more, found {self.threads}")
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(f"checkpoint_seconds: expected 0 or more, found {self.checkpoint_seconds}")
         text = self.data == "text"
         # the labels of a user's own data choose the loss, once they are loaded
         usual: Loss = "cross-entropy" if text else "square"

@@ -248,7 +248,9 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
+        if device.type == "meta":
+            raise RuntimeError("its tensors have no values")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        said = (str(error).strip().splitlines() or [""])[0].partition(". ")[0].rstrip(".")
         raise ValueError(f"device: {name!r} cannot be used here ({said}); try cpu, or leave the option out") from error
     return device

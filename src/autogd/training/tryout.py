@@ -55,6 +55,10 @@ def ready(config: Config, task: Task, inputs: Tensor, layout: torch.memory_forma
 def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_format) -> Task:
     """Run the network on two samples; return the task with as many classes as the network has outputs."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if any(True for _ in model.parameters()) and not any(each.requires_grad for each in model.parameters()):
+        raise ValueError(
+            f"model: every parameter of {config.model} is frozen; leave requires_grad=True on what should be trained"
+        )
     inputs, labels = task.test.batch(torch.arange(min(TRIED, len(task.test))))
     inputs = ready(config, task, inputs.to(device), layout)
     modes = [(module, module.training) for module in model.modules()]

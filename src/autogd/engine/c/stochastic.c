@@ -101,14 +101,16 @@ static inline void move_one(float *w, float g, uint16_t *m, float *x, float d, m
     *x += by.share * (*w - *x);
 }
 
-/* The parts of one row, or one part: `scales` or, where it is null, `scale` gives what a is multiplied by. */
+/* The parts of one row, or one part: `scales` and `keeps` or, where they are null, `scale` and `by` give what a and w are
+ * multiplied by. */
 FOR_EVERY_PROCESSOR
 static void move(float *restrict w, const float *restrict g, uint16_t *restrict m, float *restrict x, float scale,
-                 const float *restrict scales, mixture in, movement by, int64_t n) {
+                 const float *restrict scales, const float *restrict keeps, mixture in, movement by, int64_t n) {
     if (scales) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++)
-            move_one(w + i, g[i], m + i, x + i, scales[i] * (in.old * widened(m[i]) + in.fresh * g[i]), by);
+            move_one(w + i, g[i], m + i, x + i, scales[i] * (in.old * widened(m[i]) + in.fresh * g[i]),
+                     (movement){by.old, by.fresh, by.step, keeps[i], by.share});
         return;
     }
 #pragma omp simd
@@ -121,14 +123,14 @@ typedef struct {
     const settings *by;
     const summation *sums;
     float *buffer;              /* as long as the longest run that has parts, SUMS times */
-    const float *scales;        /* of the parts */
-    const float *steps, *keeps; /* of the tensors */
+    const float *scales, *keeps; /* of the parts */
+    const float *steps;          /* of the tensors */
 } context;
 
-static movement movement_of(const context *c, const tensor *t) {
-    const int64_t at = t - c->tensors;
-    const float keep = c->by->keep, step = c->steps[at];
-    return (movement){keep, (1 - keep) * c->by->factor, step, c->keeps[at], step == 0 ? 0 : c->by->share};
+/* Of one part, numbered among all. */
+static movement movement_of(const context *c, const tensor *t, int64_t part) {
+    const float keep = c->by->keep, step = c->steps[t - c->tensors];
+    return (movement){keep, (1 - keep) * c->by->factor, step, c->keeps[part], step == 0 ? 0 : c->by->share};
 }
 
 static void measure_rows(const tensor *t, int64_t block, int64_t row, int64_t rows, int64_t slice, int continued, void *given) {
@@ -159,15 +161,19 @@ static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows,
     const context *c = given;
     const int64_t at = (block * t->rows + row) * t->run, n = t->part ? t->run : rows;
     const mixture in = ahead(c->by);
-    const movement by = movement_of(c, t);
-    const float *scales = c->scales + t->first;
+    const movement by = movement_of(c, t, t->part ? t->first : t->first + block);
+    const float *scales = c->scales + t->first, *keeps = c->keeps + t->first;
     if (t->part)
-        for (int64_t j = 0; j < n; j++) c->buffer[j] = scales[t->part[block * n + j]];
+        for (int64_t j = 0; j < n; j++) {
+            c->buffer[j] = scales[t->part[block * n + j]];
+            c->buffer[n + j] = keeps[t->part[block * n + j]];
+        }
     for (int64_t r = 0; r < (t->part ? rows : 1); r++)
         for (int64_t i = 0; i < n; i += PIECE) {
             const int64_t here = at + r * n + i;
             move(t->weight + here, t->grad + here, t->momentum + here, t->average + here, t->part ? 0 : scales[block],
-                 t->part ? c->buffer + i : NULL, in, by, n - i < PIECE ? n - i : PIECE);
+                 t->part ? c->buffer + i : NULL, t->part ? c->buffer + n + i : NULL, in, by,
+                 n - i < PIECE ? n - i : PIECE);
         }
 }
 
@@ -287,7 +293,7 @@ static void stage(const job *j, int which) {
         return;
     case MIRROR: autogd_mirror(at->one, N, j->half); return;
     }
-    const movement moves = movement_of(j->c, j->t);
+    const movement moves = movement_of(j->c, j->t, j->x->part);
     if (!turns) memset(directions, 0, SIDE * at->stride * sizeof(float));
     for (int64_t column = from; column < to; column += WIDTH) {
         const int64_t columns = to - column < WIDTH ? to - column : WIDTH;
@@ -351,7 +357,7 @@ void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices,
     {
         const int thread = omp_get_thread_num();
         float *own = floats + thread * each;
-        context c = {tensors, by, NULL, own, scales, steps, keeps};
+        context c = {tensors, by, NULL, own, scales, keeps, steps};
         autogd_share(tensors, count, autogd_slices(omp_get_num_threads(), thread, omp_get_num_threads()), 1, 1, move_rows, &c);
         for (int64_t first = 0; first < turned; first += desks) {
             const int64_t here = turned - first < desks ? turned - first : desks;

@@ -65,7 +65,7 @@ class Sharded(SingleTensor):
         plan = self.plan
         measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
         sums = self.all_reduce(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
-        weights = plan.sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
+        weights = plan.map_sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
         return self._void_if_apart(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
 
     def _compare_copies(self, grads: list[Tensor]) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from autogd.engine.bundles import stacked
 from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
 from autogd.engine.distributed.shards import Box
 from autogd.geometry.atom import Atom
@@ -140,7 +141,7 @@ class Exchange:
         for alike in self._alike(now.mine):
             first = wholes[alike[0]]
             stack = first.as_strided((len(alike), *first.shape), (first.numel(), *first.stride()))
-            result = orthogonalise(stack, self.ownership.blocks[alike[0]].atom.repeated(len(alike)))
+            result = orthogonalise(stack, stacked(self.ownership.blocks[alike[0]].atom, len(alike)))
             wholes.update(zip(alike, result.unbind(), strict=True))
         out = torch.empty(now.directions_out.numel, dtype=self.wire, device=self.device)
         _copy(now.directions_out.views(out), [c.box.of_whole(wholes[c.block]) for c in now.directions_out.copies])

@@ -1,6 +1,8 @@
 """Run a Module once to read it, and leave it as it was."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,10 +48,21 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     2
     """
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
+        with _unlogged(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
             return read_graph(model.forward(*args, **kwargs), dict(model.named_parameters()))
     except Exception:  # whatever a Module may raise: there is nothing to read then
         return None
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without torch's own log of what does not run on such tensors: its whole traceback, though it is no error here."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def guessed_reading(model: nn.Module) -> Reading | None:

@@ -61,9 +61,9 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         accuracy(bottom, agd, COLOURS[name], NAMES[name])
         if pair:
             accuracy(bottom, pair[1], COLOURS[rival], _rival(rival, pair), alpha=0.5)
-        mark(bottom, ours, f"the paper's AGD {ours}% ({_SETS[i]})", COLOURS["agd"], above=False)
+        mark(bottom, ours, f"paper: AGD {ours}%, {_SETS[i]}", COLOURS["agd"], above=False)
         if theirs is not None:
-            mark(bottom, theirs, f"the paper's Adam {theirs}%", COLOURS[rival])
+            mark(bottom, theirs, f"paper: Adam {theirs}%", COLOURS[rival])
         bottom.set_ylim(0, max(ours, theirs or 0) + 8)
         dress(bottom, "", y="accuracy (%)" if i == 0 else "")
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import textwrap
 from typing import Any
 
@@ -42,6 +43,7 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
     """
     from matplotlib.ticker import MaxNLocator
 
+    title = re.sub(r"(batch|depth|width) (\d)", "\\1\u00a0\\2", title)  # a number stays beside its word
     axes.set_title(
         "\n".join(textwrap.fill(part, wrap, break_on_hyphens=False) for part in title.split("\n")), fontsize=9
     )

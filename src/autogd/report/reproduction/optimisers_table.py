@@ -5,6 +5,7 @@ from typing import Any
 from autogd import baselines
 from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
 from autogd.experiments.preset import Scale
+from autogd.report.figures import COLOURS as FIGURE_COLOURS
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty
 from autogd.report.reproduction.reading import Runs, best, final, over_grid
@@ -50,12 +51,11 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         for i, (name, (depth, width)) in enumerate(SHAPES.items()):
             grid = over_grid(runs, f"optimisers-table/{name}-{row.optimiser}")
             label = f"depth {depth}, width {width}"
-            axes.plot(
-                list(grid), [final(run, "objective") for run in grid.values()], "o-", ms=3.5, color=f"C{i}", label=label
-            )
+            values = [final(run, "objective") for run in grid.values()]
+            axes.plot(list(grid), values, marker="os^"[i], ms=4, color=FIGURE_COLOURS[i], label=label)
             mine = runs.get(f"optimisers-table/{name}-{ours}")
             if mine:
-                axes.axhline(final(mine, "objective"), color=f"C{i}", lw=1.2, ls=":")
+                axes.axhline(final(mine, "objective"), color=FIGURE_COLOURS[i], lw=1.2, ls=":")
         axes.set_xscale("log")
         axes.set_ylim(-0.05, 1.2)  # keep objectives near zero visible
         start = STARTS[baselines.entry(row.optimiser).start]

@@ -20,13 +20,16 @@ def draw(runs: Runs, scale: Scale) -> Any:
     """Four panels: the paper's three, and the grids of learning rates; the same below with StochasticAGD."""
     agd = runs.get(f"{PREFIX}-agd")
     what = "Rivals at their best rates, and, above, AGD; below, on the same axes, our own StochasticAGD"
-    figure = empty(15, 7.8, what, budget(agd.config()) if agd else "")
-    for panels, ours in zip(figure.subplots(2, 4, sharey="col"), NAMES, strict=True):
-        _row(panels, runs, ours)
+    figure = empty(9.2, 14, what, budget(agd.config()) if agd else "")
+    panels = figure.subplots(4, 2)
+    for above, below in zip(panels[:2].flat, panels[2:].flat, strict=True):
+        below.sharey(above)
+    for rows, ours in zip((panels[:2], panels[2:]), NAMES, strict=True):
+        _rows(rows.flat, runs, ours)
     return figure
 
 
-def _row(panels: Any, runs: Runs, ours: str) -> None:
+def _rows(panels: Any, runs: Runs, ours: str) -> None:
     objective, correct, size, grid = panels
     for name, label, run in _contenders(runs, ours):
         line(objective, run, "objective", color=COLOURS[name], label=label)
@@ -36,10 +39,16 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
     grid_panel(grid, runs, PREFIX, tuple(RIVALS), "objective", ours)
     grid.axvline(1e-4, color=COLOURS["adam"], lw=0.8, ls=(0, (6, 3)), label="the paper's best Adam")
     grid.axvline(1e-1, color=COLOURS["sgd"], lw=0.8, ls=(0, (6, 3)), label="the paper's best SGD")
-    dress(objective, "training objective", y="objective")
-    dress(correct, "accuracy: train solid, test dotted", y="accuracy (%)")
-    dress(size, "relative update size: mean, min to max", y="‖ΔW‖/‖W‖, mean over layers")
-    dress(grid, "the grids: objective of the last epoch (1.1: or above)", x="learning rate", y="objective")
+    dress(objective, f"{NAMES[ours]}: training objective", y="objective")
+    dress(correct, f"{NAMES[ours]}: accuracy, train solid, test dotted", y="accuracy (%)", wrap=60)
+    dress(size, f"{NAMES[ours]}: relative update size, mean, min to max", y="‖ΔW‖/‖W‖, mean over layers", wrap=60)
+    dress(
+        grid,
+        f"{NAMES[ours]} and the grids: last objective (1.1: or above)",
+        x="learning rate",
+        y="objective",
+        wrap=60,
+    )
 
 
 def second_row(runs: Runs) -> list[Beside]:

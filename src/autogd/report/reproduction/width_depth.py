@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from autogd.experiments.preset import Scale
+from autogd.report.figures import series_styles
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty, line
 from autogd.report.reproduction.phases import by_heart, draw_phases, phases
@@ -51,8 +52,10 @@ def _cells(panels: Any, runs: Runs, ours: str) -> None:
     _table(panels[0], cells, "train_accuracy", places, shades["train_accuracy"], ours)
     _table(panels[1], cells, "test_accuracy", places, shades["test_accuracy"], ours)
     widest = max((width for depth, width in cells if depth == max(d for d, _ in cells)), default=0)
-    for i, ((depth, _), run) in enumerate((key, run) for key, run in cells.items() if key[1] == widest):
-        line(panels[2], run, "learning_rate_mean", color=f"C{i}", label=f"depth {depth}")
+    depths = sorted({depth for depth, _ in places})  # one style per depth in both rows
+    for (depth, _), run in ((key, run) for key, run in cells.items() if key[1] == widest):
+        style = series_styles(len(depths))[depths.index(depth)]
+        line(panels[2], run, "learning_rate_mean", label=f"depth {depth}", color=style["color"], ls=style["linestyle"])
     dress(panels[2], f"{NAMES[ours]}: mean η of each epoch, width {widest}", y="η")
 
 
