@@ -17,15 +17,17 @@ STEPS = 10  # before so many, the average is not much better
 
 
 class WeakHook:
-    """A hook of a Module that holds the owner of the method that it calls weakly; a copy of it calls nothing."""
+    """A hook of a Module that holds the owner of the method it calls weakly; a copy of it calls nothing."""
 
-    def __init__(self, method: Callable[..., None] | None = None) -> None:
-        self.method = None if method is None else weakref.WeakMethod(method)
+    def __init__(self, owner: object = None, method: str = "") -> None:
+        self.owner = None if owner is None else weakref.ref(owner)  # not a WeakMethod, which torch.compile cannot trace
+        self.method = method
 
     def __call__(self, module: nn.Module, *call: Any) -> None:
         """Call the method, if its owner still lives."""
-        if self.method is not None and (method := self.method()) is not None:
-            method(module, *call)
+        owner = None if self.owner is None else self.owner()
+        if owner is not None:
+            getattr(owner, self.method)(module, *call)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeakHook, ()
@@ -58,9 +60,9 @@ class Watch:
         self._model = weakref.ref(model)
         self._read = weakref.WeakMethod(read)
         self._parts: dict[int, Roots] = {}
-        hooks = [(model, self.whole_passed), *((part, self.part_passed) for part in _parts_of(model))]
+        hooks = [(model, "whole_passed"), *((part, "part_passed") for part in _parts_of(model))]
         self._handles: list[RemovableHandle] = [
-            part.register_forward_hook(WeakHook(passed), with_kwargs=True) for part, passed in hooks
+            part.register_forward_hook(WeakHook(self, passed), with_kwargs=True) for part, passed in hooks
         ]
 
     def whole_passed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -108,7 +110,7 @@ class Reminder:
 
     def __init__(self, module: nn.Module | None = None) -> None:
         self.steps = 0
-        self._handle = None if module is None else module.register_forward_pre_hook(WeakHook(self.evaluated))
+        self._handle = None if module is None else module.register_forward_pre_hook(WeakHook(self, "evaluated"))
 
     def dismiss(self) -> None:
         """Take the hook off."""
