@@ -29,17 +29,12 @@ class Bundle:
 
     where: slice
     shape: tuple[int, ...]
-    inner: tuple[int, ...]  # the dimensions of `shape` within one matrix
+    each: tuple[int, ...]  # the shape that one number a part has, to multiply the stack
     order: tuple[int, ...]
     back: tuple[int, ...]
     batch: tuple[int, int, int]
     direction: Callable[[Tensor], Tensor]
     rows: tuple[int, int] | None = None  # of the only tensor: the first, and how many
-
-    def spread(self, values: Tensor) -> Tensor:
-        """One number a part, shaped to multiply the stack."""
-        grid = [self.shape[i] for i in self.order if i not in self.inner]
-        return values.view([*grid, *[1] * len(self.inner)]).permute(self.back)
 
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
@@ -68,7 +63,8 @@ def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] 
     order = (*atom.grid, *atom.rows, *atom.columns)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     batch = (atom.parts, atom.fan_out, atom.fan_in)
-    return Bundle(where, atom.shape, atom.inner, order, back, batch, direction_for(atom, geometry), rows)
+    each = tuple(1 if i in atom.inner else n for i, n in enumerate(atom.shape))
+    return Bundle(where, atom.shape, each, order, back, batch, direction_for(atom, geometry), rows)
 
 
 def stacked(atom: Atom, times: int) -> Atom:

@@ -112,7 +112,7 @@ class Foreach(SingleTensor):
         parts.mul_(coefficients.to(parts).view(-1, 1, 1))
         changes = parts.reshape([bundle.shape[i] for i in bundle.order]).permute(bundle.back).reshape(slope.shape)
         assert step.average is not None
-        each = zip(weights, means, changes.unbind(), bundle.spread(keeps.to(parts)).unbind(), strict=True)
+        each = zip(weights, means, changes.unbind(), keeps.to(parts).view(bundle.each).unbind(), strict=True)
         for at, (weight, mean, change, keep) in enumerate(each, where.start):
             # in half precision, a factor and a step would be too coarse one after the other
             moved = weight if weight.dtype == change.dtype else weight.to(change.dtype)
