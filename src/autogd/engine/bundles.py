@@ -39,11 +39,10 @@ class Bundle:
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
     """The plan's tensors, in its order, as many at a time as there is room for."""
-    groups = plan.group_of.tolist()
 
     def kind(at: int) -> object:
         parameter = plan.parameters[at]
-        return parameter.shape, parameter.dtype, parameter.device, plan.atoms[at], groups[at]
+        return parameter.shape, parameter.dtype, parameter.device, plan.atoms[at]
 
     found = []
     for _, alike in groupby(range(len(plan.parameters)), key=kind):
