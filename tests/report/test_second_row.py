@@ -5,7 +5,8 @@ import json
 import pytest
 
 from autogd.report.reproduction.phases import by_heart
-from autogd.report.reproduction.second_row import LEVEL, beside, table
+from autogd.report.reproduction.reading import LEVEL
+from autogd.report.reproduction.second_row import beside, table
 from autogd.training import Run
 
 

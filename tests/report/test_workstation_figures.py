@@ -6,8 +6,9 @@ import pytest
 
 from autogd.experiments import showcase as plans
 from autogd.experiments import width_depth as grids
-from autogd.report.reproduction import architectures, showcase, width_depth
+from autogd.report.reproduction import architectures, glance, showcase, width_depth
 from autogd.report.reproduction.curves import empty
+from autogd.report.reproduction.reading import moving
 from autogd.training import Run
 
 
@@ -44,10 +45,38 @@ def test_a_grid_of_few_epochs_is_labelled_and_its_long_run_is_a_star(residual):
 def test_the_residual_network_is_judged_by_the_long_runs(residual, tmp_path):
     others = {**plans.deep("workstation"), **plans.large("workstation")}
     runs = {**residual, **{name: recorded(tmp_path, name, config, 1.0, 0.1) for name, config in others.items()}}
-    _, claim, stand_in = showcase.claims(runs, "workstation")
+    _, claim, stand_in = showcase.claims(runs)
     assert claim.ours == "test accuracy: AGD 30.0%, Adam 80.0% at 0.001, SGD 90.0% at 0.1"
     assert claim.budget.endswith("; rates chosen after 6 epochs")
     assert "on a stand-in" in stand_in.ours
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "more"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.5], True),
+        ([0.1, 0.4, 0.5, 0.5, 0.505], False),
+        ([0.5] * 8 + [0.52] * 2, True),  # the last fifth
+        ([0.5], False),
+    ],
+)
+def test_more_epochs_would_move_what_the_last_fifth_of_them_moved(accuracies, more, tmp_path):
+    run = Run.create(plans.residual("smoke")["showcase/resnet18-agd"], tmp_path / "run")
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        run.append({"epoch": epoch, "test_accuracy": accuracy})
+    assert moving(run) == more
+
+
+def test_a_claim_is_shown_at_the_last_scale_at_which_it_has_ended(tmp_path):
+    folders = {scale: tmp_path / scale for scale in ("laptop", "workstation")}
+    for scale, folder in folders.items():
+        plan = {**plans.deep(scale), **plans.residual(scale)}
+        for name, config in plan.items():
+            if not (scale == "workstation" and name.endswith("resnet18-sgd-0.1")):  # one has not ended
+                recorded(folder, name, replace(config, lr=config.lr or 0.1), 0.5, 0.5)
+    _, table = glance(folders)
+    scales = {line.split(" | ")[0]: line.split(" | ")[5] for line in table.splitlines() if "accuracy |" in line}
+    assert scales == {"| 32-layer FCN: train accuracy": "workstation", "| ResNet-18: test accuracy": "laptop"}
 
 
 def test_stand_ins_say_so_and_the_others_do_not(tmp_path):
@@ -55,7 +84,7 @@ def test_stand_ins_say_so_and_the_others_do_not(tmp_path):
 
     plan = {name: replace(c, lr=1e-3) if name.endswith("tuned") else c for name, c in trials("workstation").items()}
     runs = {name: recorded(tmp_path, name, config, 0.5, 0.5) for name, config in plan.items()}
-    claims = architectures.claims(runs, "workstation")
+    claims = architectures.claims(runs)
     assert ["stand-in" in claim.ours for claim in claims] == [False, False, True, True]
 
 
@@ -66,7 +95,7 @@ def test_the_widest_network_had_more_epochs_and_is_not_in_the_order_by_width(tmp
         name: recorded(tmp_path, name, config, 9.0 if config.width == 2048 else 1 / config.width, config.width / 1e4)
         for name, config in plan.items()
     }
-    best, _, wider, *_ = width_depth.claims(runs, "workstation")
+    best, _, wider, *_ = width_depth.claims(runs)
     assert best.ours == "20.5% (depth 4, width 2048)"
     assert best.budget.endswith("; depth 4, width 2048: 80 epochs")
     assert wider.ours == "15 of 15 doublings of the width lower it"

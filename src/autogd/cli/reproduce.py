@@ -96,7 +96,7 @@ def run(options: Options) -> int:
         if not options.json:
             _tell(name, shown[name], folder)
     if len(shown) == len(EXPERIMENTS):
-        figure, table = glance(options.scale, folder)
+        figure, table = glance({options.scale: folder})
         write_whole(folder / "overview.png", figure)
         write_whole(folder / "overview.txt", f"{table}\n")
     if options.json:

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, below, dress, empty, line, mark, wrapped
-from autogd.report.reproduction.reading import Runs, best, budget, final, point, tuning
+from autogd.report.reproduction.reading import Runs, best, budget, final, moving, point, tuning
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.training import Run
 
-__all__ = ["NETWORKS", "claims", "draw", "second_row"]
+__all__ = ["NETWORKS", "claim", "claims", "draw", "second_row"]
 
 # prefix of the runs, name, rival, the paper's test accuracies of AGD and of the rival
 NETWORKS = (
@@ -21,7 +20,7 @@ NETWORKS = (
 _SETS = ("CIFAR-10", "CIFAR-10", "CIFAR-100", "ImageNet")
 
 
-def draw(runs: Runs, scale: Scale) -> Any:
+def draw(runs: Runs) -> Any:
     """Two rows of four panels, as in the paper, and the same two with StochasticAGD instead of AGD."""
     what = "learning rate η (mean, min to max) and objective, then accuracy: train solid, test dotted"
     said = "first and second row: AGD (solid) and the tuned rival (faint); third and fourth: our own StochasticAGD"
@@ -82,27 +81,33 @@ def second_row(runs: Runs) -> list[Beside]:
     ]
 
 
-def claims(runs: Runs, scale: Scale) -> list[Claim]:
+def claims(runs: Runs) -> list[Claim]:
     """One claim per network."""
-    found = []
-    for (prefix, title, rival, ours, theirs), data in zip(NETWORKS, _SETS, strict=True):
-        agd, pair = runs[f"{prefix}-agd"], best(runs, f"{prefix}-{rival}")
-        words = f"AGD {point(agd)}" + (f", {_rival(rival, pair)} {point(pair[1])}" if pair else "")
-        words += "" if budget(agd.config()).split("; ")[1].startswith(f"{data},") else ", on a stand-in"
-        near = abs(100 * final(agd, "test_accuracy") - ours) < 2
-        # judge the gap: a small budget may show it, even if it reaches neither number
-        gap = 100 * (final(pair[1], "test_accuracy") - final(agd, "test_accuracy")) if pair else 100.0
-        close = theirs is not None and abs(gap - (theirs - ours)) < 2
-        found.append(
-            Claim(
-                f"{title} on {data}: test accuracy",
-                f"AGD {ours}%" + (f", Adam {theirs}%" if theirs else ""),
-                words,
-                verdict(near and scale == "paper", close, small=scale != "paper"),
-                budget(agd.config()) + tuning(runs, f"{prefix}-{rival}"),
-            )
-        )
-    return found
+    return [claim(runs, prefix) for prefix, *_ in NETWORKS]
+
+
+def claim(runs: Runs, prefix: str) -> Claim:
+    """The claim about the network whose runs begin so.
+
+    AGD has to come within two points of the paper's accuracy, or above it, and Adam's lead has to be as in the paper,
+    within two points. On another data set only the lead is judged.
+    """
+    (_, title, rival, ours, theirs), data = next(
+        pair for pair in zip(NETWORKS, _SETS, strict=True) if pair[0][0] == prefix
+    )
+    agd, pair = runs[f"{prefix}-agd"], best(runs, f"{prefix}-{rival}")
+    words = f"AGD {point(agd)}" + (f", {_rival(rival, pair)} {point(pair[1])}" if pair else "")
+    stand_in = not budget(agd.config()).split("; ")[1].startswith(f"{data},")
+    reached = not stand_in and 100 * final(agd, "test_accuracy") > ours - 2
+    lead = 100 * (final(pair[1], "test_accuracy") - final(agd, "test_accuracy")) if pair else 100.0
+    alike = theirs is not None and abs(lead - (theirs - ours)) < 2
+    return Claim(
+        f"{title} on {data}: test accuracy",
+        f"AGD {ours}%" + (f", Adam {theirs}%" if theirs else ""),
+        words + (", on a stand-in" if stand_in else ""),
+        verdict(reached and (alike or theirs is None), reached or alike, small=stand_in or moving(agd)),
+        budget(agd.config()) + tuning(runs, f"{prefix}-{rival}"),
+    )
 
 
 def _rival(name: str, pair: tuple[float, Run]) -> str:

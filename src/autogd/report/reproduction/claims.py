@@ -21,7 +21,7 @@ class Claim:
 
 
 def verdict(full: bool, part: bool = False, small: bool = True) -> Verdict:
-    """The verdict on a claim: reproduced, in part or not; `small` if a small budget may be the reason.
+    """The verdict on a claim: reproduced, in part or not; `small` if more epochs would still move the numbers.
 
     >>> verdict(False, small=True)
     'not at this budget'

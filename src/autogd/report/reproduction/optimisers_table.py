@@ -4,11 +4,10 @@ from typing import Any
 
 from autogd import baselines
 from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
-from autogd.experiments.preset import Scale
 from autogd.report.figures import COLOURS as FIGURE_COLOURS
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty
-from autogd.report.reproduction.reading import Runs, best, final, over_grid
+from autogd.report.reproduction.reading import Runs, best, final, moving, over_grid
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
 __all__ = ["HEAD", "claims", "draw", "rows", "second_row"]
@@ -35,7 +34,7 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
     return found
 
 
-def draw(runs: Runs, scale: Scale) -> Any:
+def draw(runs: Runs) -> Any:
     """Objective against learning rate for each optimiser, on three networks; AGD dotted above, StochasticAGD below."""
     config = next((run.config() for run in runs.values()), None)
     said = f"digits, {config.epochs} epochs, batch {config.batch_size}" if config else ""
@@ -78,7 +77,7 @@ def second_row(runs: Runs) -> list[Beside]:
     ]
 
 
-def claims(runs: Runs, scale: Scale) -> list[Claim]:
+def claims(runs: Runs) -> list[Claim]:
     """Claims about memory, width and depth."""
     found = []
     for row in (row for row in ROWS if row.memory):
@@ -94,6 +93,8 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
         )
     config = next(iter(runs.values())).config()
     said = f"digits, {config.epochs} epochs, batch {config.batch_size}"
+    mine = {shape: runs[f"optimisers-table/{shape}-agd"] for shape in SHAPES}
+    small = moving(*mine.values(), what="objective")
     expected = {"adam": (False, False), "sgd": (False, False), "sgd-mup-plain": (True, False)}
     for row in ROWS[:3]:
         wide, deep = (_steady(runs, row.optimiser, shape) for shape in ("wide", "deep"))
@@ -108,18 +109,17 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
                 f"the best rate of {row.title}, wider and deeper",
                 paper,
                 "; ".join(words),
-                verdict(all(agree), any(agree), scale != "paper"),
+                verdict(all(agree), any(agree), small),
                 said,
             )
         )
-    mine = {shape: runs[f"optimisers-table/{shape}-agd"] for shape in SHAPES}
     ends = [f"{final(run, 'objective'):.3f} ({_sizes(shape)})" for shape, run in mine.items()]
     found.append(
         Claim(
             "AGD scales with width and depth, nothing set",
             "trains all",
             f"objective {', '.join(ends)}",
-            verdict(all(final(run, "train_accuracy") > 0.5 for run in mine.values()), small=scale != "paper"),
+            verdict(all(final(run, "train_accuracy") > 0.5 for run in mine.values()), small=small),
             said,
         )
     )

@@ -1,8 +1,8 @@
 """All claims at a glance: the paper, our AGD, the best tuned rival and StochasticAGD, in one figure and one table."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autogd.experiments.preset import Scale
@@ -16,7 +16,7 @@ from autogd.training import Run
 
 __all__ = ["HEAD", "Line", "draw", "lines", "table"]
 
-HEAD = ("claim", "the paper", "AGD", "the best rival", "StochasticAGD (ours)", "the paper's claim is")
+HEAD = ("claim", "the paper", "AGD", "the best rival", "StochasticAGD (ours)", "our scale", "the paper's claim is")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Line:
         rival_name: its name and rate.
         ours: of StochasticAGD.
         verdict: on the paper's claim.
+        scale: that our runs have.
     """
 
     claim: str
@@ -42,45 +43,61 @@ class Line:
     rival_name: str
     ours: float | None
     verdict: Verdict
+    scale: str = ""
 
 
-def lines(runs: Runs, scale: Scale) -> list[Line]:
-    """The claims about accuracies, from the runs of all experiments.
+def lines(runs: Runs, trials: Collection[str], scale: Scale) -> list[Line]:
+    """The claims about accuracies whose trials have all ended.
 
-    >>> lines({}, "laptop")
+    >>> lines({}, ["showcase/fcn32-agd"], "laptop")
     []
     """
-    if not runs:
-        return []
-    deep, *_ = showcase.claims(runs, scale)
-    found = [_line(runs, "showcase/fcn32", ("adam", "sgd", "sgd-plain"), deep, None, "train_accuracy")]
-    fours = architectures.claims(runs, scale)
-    for (prefix, _, rival, agd, _), claim in zip(architectures.NETWORKS, fours, strict=True):
-        rivals = ("adam", "sgd") if prefix == "showcase/resnet18" else (rival,)
-        found.append(_line(runs, prefix, rivals, claim, agd / 100))
-    eight = versus_tuned.claims(runs, scale)[-1]
-    found.append(_line(runs, versus_tuned.PREFIX, tuple(versus_tuned.RIVALS), eight, None))
-    best, *_ = width_depth.claims(runs, scale)
-    found.append(_best_of(runs, "width-depth/depth", "the best of all widths and depths: test accuracy", best, 0.637))
-    sizes, *_ = batch_size.claims(runs, scale)
-    found.append(_best_of(runs, "batch-size/batch", "the best of all batch sizes: test accuracy", sizes, 0.6))
+    found = []
+    for prefix, line in _LINES.items():
+        names = [name for name in trials if name.startswith(prefix)]
+        if names and all(name in runs for name in names):
+            found.append(replace(line(runs), scale=scale))
     return found
+
+
+def _network(prefix: str, rivals: Sequence[str], paper_agd: float) -> Callable[[Runs], Line]:
+    return lambda runs: _line(runs, prefix, rivals, architectures.claim(runs, prefix), paper_agd)
+
+
+_LINES: dict[str, Callable[[Runs], Line]] = {
+    "showcase/fcn32": lambda runs: _line(
+        runs, "showcase/fcn32", ("adam", "sgd", "sgd-plain"), showcase.deep(runs), None, "train_accuracy"
+    ),
+    **{
+        prefix: _network(prefix, ("adam", "sgd") if prefix == "showcase/resnet18" else (rival,), agd / 100)
+        for prefix, _, rival, agd, _ in architectures.NETWORKS
+    },
+    "versus-tuned/": lambda runs: _line(
+        runs, versus_tuned.PREFIX, tuple(versus_tuned.RIVALS), versus_tuned.claims(runs)[-1], None
+    ),
+    "width-depth/": lambda runs: _best_of(
+        runs, "width-depth/depth", "the best of all widths and depths", width_depth.claims(runs)[0], 0.637
+    ),
+    "batch-size/": lambda runs: _best_of(
+        runs, "batch-size/batch", "the best of all batch sizes", batch_size.claims(runs)[0], 0.6
+    ),
+}
 
 
 def table(found: Sequence[Line]) -> str:
     """The lines as Markdown.
 
-    >>> print(table([Line("ResNet: test accuracy", "91.2%", 0.912, 0.181, 0.372, "SGD 0.1", 0.446, "not")]))
-    | claim | the paper | AGD | the best rival | StochasticAGD (ours) | the paper's claim is |
-    | --- | --- | --- | --- | --- | --- |
-    | ResNet: test accuracy | 91.2% | 18.1% | 37.2% (SGD 0.1) | **44.6%** | *not* |
+    >>> print(table([Line("ResNet: test accuracy", "91.2%", 0.912, 0.181, 0.372, "SGD 0.1", 0.446, "not", "laptop")]))
+    | claim | the paper | AGD | the best rival | StochasticAGD (ours) | our scale | the paper's claim is |
+    | --- | --- | --- | --- | --- | --- | --- |
+    | ResNet: test accuracy | 91.2% | 18.1% | 37.2% (SGD 0.1) | **44.6%** | laptop | *not* |
     """
     rows = []
     for each in found:
         top = max((value for value in (each.agd, each.rival, each.ours) if value is not None), default=None)
         agd, rival, ours = (_cell(value, top) for value in (each.agd, each.rival, each.ours))
         name = f" ({each.rival_name})" if each.rival is not None else ""
-        rows.append((each.claim, each.paper, agd, f"{rival}{name}", ours, f"*{each.verdict}*"))
+        rows.append((each.claim, each.paper, agd, f"{rival}{name}", ours, each.scale, f"*{each.verdict}*"))
     return "\n".join(grid(HEAD, rows))
 
 
@@ -97,7 +114,7 @@ def draw(found: Sequence[Line], caption: str = "") -> Any:
     for name, label, colour, marker, size in kinds:
         points = {-row: 100 * value for row, each in enumerate(found) if (value := getattr(each, name)) is not None}
         axes.scatter([*points.values()], [*points], color=colour, marker=marker, s=size, label=label, zorder=3)
-    axes.set_yticks([-row for row in range(len(found))], [each.claim for each in found])
+    axes.set_yticks([-row for row in range(len(found))], [f"{each.claim}\nscale {each.scale}" for each in found])
     axes.set_xlim(0, 100)
     axes.set_ylim(-len(found) + 0.5, 0.5)
     dress(axes, "", x="accuracy (%)", y="", legend=False)
@@ -121,7 +138,7 @@ def _best_of(runs: Runs, prefix: str, title: str, claim: Claim, paper_agd: float
     ends = {name: _end(run, "test_accuracy") for name, run in runs.items() if name.startswith(prefix)}
     agd = max((value for name, value in ends.items() if value and not name.endswith(OURS)), default=None)
     ours = max((value for name, value in ends.items() if value and name.endswith(OURS)), default=None)
-    return Line(title, claim.paper, paper_agd, agd, None, "", ours, claim.verdict)
+    return Line(f"{title}: test accuracy", claim.paper, paper_agd, agd, None, "", ours, claim.verdict)
 
 
 def _end(run: Run | None, what: str) -> float | None:

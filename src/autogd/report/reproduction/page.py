@@ -1,6 +1,6 @@
 """From the records of an experiment to its figure and its claims."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from autogd.training import Run
 
 __all__ = ["Shown", "glance", "show", "text"]
 
-_FIGURES: dict[str, Callable[[Runs, Scale], Any]] = {
+_FIGURES: dict[str, Callable[[Runs], Any]] = {
     "showcase": showcase.draw,
     "architectures": architectures.draw,
     "versus-tuned": versus_tuned.draw,
@@ -35,14 +35,14 @@ _FIGURES: dict[str, Callable[[Runs, Scale], Any]] = {
     "batch-size": batch_size.draw,
     "optimisers-table": optimisers_table.draw,
 }
-_CLAIMS: dict[str, Callable[[Runs, Scale], list[Claim]]] = {
+_CLAIMS: dict[str, Callable[[Runs], list[Claim]]] = {
     "showcase": showcase.claims,
     "architectures": architectures.claims,
     "versus-tuned": versus_tuned.claims,
     "width-depth": width_depth.claims,
     "batch-size": batch_size.claims,
     "optimisers-table": optimisers_table.claims,
-    "theories-table": lambda runs, scale: theories_table.claims(),
+    "theories-table": lambda runs: theories_table.claims(),
 }
 _SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
     "showcase": showcase.second_row,
@@ -83,7 +83,7 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
     if missing:
         raise ValueError(f"{folder}: {', '.join(missing[:3])}: not recorded yet; run the experiment to its end first")
     runs = {trial: Run(folder / trial) for trial in trials}
-    figure = picture(_FIGURES[name](runs, scale)) if name in _FIGURES else None
+    figure = picture(_FIGURES[name](runs)) if name in _FIGURES else None
     table: list[tuple[str, ...]] = []
     if name == "optimisers-table":
         table = [optimisers_table.HEAD, *optimisers_table.rows(runs)]
@@ -91,7 +91,7 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
         table = [theories_table.HEAD, *theories_table.rows()]
     seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
     second_row = _SECOND_ROWS[name](runs) if name in _SECOND_ROWS else []
-    return Shown(figure, table, _CLAIMS[name](runs, scale), second_row, len(runs), seconds)
+    return Shown(figure, table, _CLAIMS[name](runs), second_row, len(runs), seconds)
 
 
 def text(name: str, scale: Scale, shown: Shown) -> str:
@@ -108,9 +108,17 @@ def text(name: str, scale: Scale, shown: Shown) -> str:
     return "\n".join([*grid(head, rows), "", claims])
 
 
-def glance(scale: Scale, folder: Path) -> tuple[bytes, str]:
-    """All experiments in one figure, a PNG, and one table as Markdown, from the records under a folder."""
-    trials = [trial for experiment in EXPERIMENTS.values() for trial in experiment.trials(scale)]
-    found = overview.lines({trial: Run(folder / trial) for trial in trials}, scale)
-    figure = picture(overview.draw(found, f"scale {scale}: short runs on one core, one seed"))
-    return figure, f"{overview.table(found)}\n\nPrinted by `autogd reproduce all --scale {scale}`."
+def glance(folders: Mapping[Scale, Path]) -> tuple[bytes, str]:
+    """All experiments in one figure, a PNG, and one table as Markdown, from the records under a folder for each scale.
+
+    A claim is shown at the last of the scales at which its runs have all ended.
+    """
+    found: dict[str, overview.Line] = {}
+    for scale, folder in folders.items():
+        trials = [trial for experiment in EXPERIMENTS.values() for trial in experiment.trials(scale)]
+        runs = {trial: run for trial in trials if (run := Run(folder / trial)).summary() is not None}
+        found |= {line.claim: line for line in overview.lines(runs, trials, scale)}
+    said = "on one core of a CPU, one seed; the paper's budget is far larger"
+    figure = picture(overview.draw([*found.values()], said))
+    commands = " and ".join(f"`autogd reproduce all --scale {scale}`" for scale in folders)
+    return figure, f"{overview.table([*found.values()])}\n\nPrinted by {commands}."

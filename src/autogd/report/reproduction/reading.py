@@ -7,10 +7,11 @@ from typing import Any
 from autogd.experiments.tuned import END, lowest_objective
 from autogd.training import Config, Run
 
-__all__ = ["Runs", "best", "budget", "final", "over_grid", "percent", "point", "tuning"]
+__all__ = ["LEVEL", "Runs", "best", "budget", "final", "moving", "over_grid", "percent", "point", "tuning"]
 
 Runs = Mapping[str, Run]
 """Runs by the name of their trial."""
+LEVEL = 0.01  # with one seed, smaller differences of accuracy or objective may be luck
 
 _SETS = {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
 _NETS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
@@ -27,6 +28,22 @@ def final(run: Run, name: str) -> float:
     metrics = run.metrics()
     diverged = (run.summary() or {}).get("status") == "diverged"
     return math.nan if diverged or not metrics else float(metrics[-1][name])
+
+
+def moving(*runs: Run, what: str = "test_accuracy") -> bool:
+    """Whether more epochs would still move the last value of a run: the last fifth of them did, by more than a point.
+
+    >>> from pathlib import Path
+    >>> moving(Run(Path("nowhere")))
+    False
+    """
+    for run in runs:
+        values = [float(row[what]) for row in run.metrics()]
+        fifth = max(1, len(values) // 5)
+        last, before = values[-fifth:], values[-2 * fifth : -fifth]
+        if before and abs(sum(last) - sum(before)) / fifth > LEVEL:
+            return True
+    return False
 
 
 def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:

@@ -4,13 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autogd.report.reproduction.reading import Runs, best, final, percent
+from autogd.report.reproduction.reading import LEVEL, Runs, best, final, percent
 from autogd.training import Run
 
-__all__ = ["LEVEL", "OURS", "Beside", "beside", "table", "tuned"]
+__all__ = ["OURS", "Beside", "beside", "table", "tuned"]
 
 OURS = "agd-stochastic"
-LEVEL = 0.01  # with one seed, smaller differences of accuracy or objective may be luck
 _RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD without momentum", "sgd-mup-plain": "SGD + muP"}
 
 

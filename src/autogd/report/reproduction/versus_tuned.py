@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from autogd.experiments.preset import Scale
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line
-from autogd.report.reproduction.reading import Runs, best, budget, final, over_grid
+from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.report.reproduction.showcase import grid_panel
 from autogd.training import Run
@@ -16,7 +15,7 @@ PREFIX = "versus-tuned/fcn8"
 RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD, no momentum"}
 
 
-def draw(runs: Runs, scale: Scale) -> Any:
+def draw(runs: Runs) -> Any:
     """Four panels: the paper's three, and the grids of learning rates; the same below with StochasticAGD."""
     agd = runs.get(f"{PREFIX}-agd")
     what = "Rivals at their best rates, and, above, AGD; below, on the same axes, our own StochasticAGD"
@@ -63,9 +62,9 @@ def second_row(runs: Runs) -> list[Beside]:
     return [beside("8-layer FCN", what, agd, ours, rivals) for what in ("objective", "train_accuracy", "test_accuracy")]
 
 
-def claims(runs: Runs, scale: Scale) -> list[Claim]:
+def claims(runs: Runs) -> list[Claim]:
     """Claims about the best rates and the order of the objectives."""
-    small = scale != "paper"
+    small = moving(*(run for _, _, run in _contenders(runs)), what="objective")
     said = budget(runs[f"{PREFIX}-agd"].config())
     found = []
     for name, title, rate in (

@@ -5,12 +5,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from autogd.experiments.preset import Scale
 from autogd.report.figures import series_styles
 from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty, line
 from autogd.report.reproduction.phases import by_heart, draw_phases, phases
-from autogd.report.reproduction.reading import Runs, budget, final, percent
+from autogd.report.reproduction.reading import Runs, budget, final, moving, percent
 from autogd.report.reproduction.second_row import OURS, Beside, beside
 from autogd.training import Run
 
@@ -19,7 +18,7 @@ __all__ = ["claims", "draw", "grid", "second_row"]
 PHASES = "width-depth/phases"
 
 
-def draw(runs: Runs, scale: Scale) -> Any:
+def draw(runs: Runs) -> Any:
     """The grid (two tables of accuracies, η over the epochs), then the two phases; for AGD, then for StochasticAGD.
 
     StochasticAGD has only the networks of the grid that it was run on.
@@ -74,9 +73,10 @@ def grid(runs: Runs, ours: str = "agd") -> dict[tuple[int, int], Run]:
     return dict(sorted(found.items()))
 
 
-def claims(runs: Runs, scale: Scale) -> list[Claim]:
+def claims(runs: Runs) -> list[Claim]:
     """Claims about the best and the worst, the order by width and by depth, and the two phases."""
-    cells, small = grid(runs), scale != "paper"
+    cells = grid(runs)
+    small = moving(*cells.values(), what="objective")
     test = {key: final(run, "test_accuracy") for key, run in cells.items()}
     first = next(iter(cells.values())).config()
     said = budget(first, width=True, depth=True)
@@ -92,14 +92,14 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
             "the best test accuracy of the grid, and where",
             "63.7% (depth 4, width 2048)",
             f"{percent(test[top])} (depth {top[0]}, width {top[1]})",
-            verdict(not small and abs(test[top] - 0.637) < 0.02, top == (4, max(w for _, w in test)), small),
+            verdict(abs(test[top] - 0.637) < 0.02, top == (4, max(w for _, w in test)), moving(cells[top])),
             everywhere,
         ),
         Claim(
             "the worst test accuracy of the grid, and where",
             "42.55% (depth 2, width 64)",
             f"{percent(test[low])} (depth {low[0]}, width {low[1]})",
-            verdict(not small and abs(test[low] - 0.4255) < 0.02, low == (2, 64), small),
+            verdict(low == (2, 64) and abs(test[low] - 0.4255) < 0.02, low == (2, 64), moving(cells[low])),
             said,
         ),
         Claim(
@@ -141,7 +141,7 @@ def claims(runs: Runs, scale: Scale) -> list[Claim]:
                 f"{percent(seen['top_accuracy'])}), {seen['end']:.3f} at the end "
                 f"({percent(seen['end_accuracy'])}); {known}; its last doubling: {_epochs(seen['rise'])}, "
                 f"its first halving: {_epochs(seen['fall'])}",
-                verdict(full, rises or falls, small),
+                verdict(full, rises or falls, moving(runs[PHASES], what="train_accuracy")),
                 budget(runs[PHASES].config()),
             )
         )
