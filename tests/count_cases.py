@@ -1,8 +1,6 @@
 """Cases for `many_ranks`: what is counted in a step is what the cost model says."""
 
-from contextlib import contextmanager
 from functools import partial
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -12,12 +10,12 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from accelerator import accelerator
 from autogd import AGD, StochasticAGD
 from autogd.experiments.scale.cost import costs, tensors_of
 from autogd.experiments.scale.counted import Counted
 from autogd.experiments.scale.shapes import gpt2, llama
 from autogd.experiments.speed.memory import peak_bytes
-from autogd.geometry.polar import orthogonalise
 
 
 def placed(model, mesh, placements):
@@ -29,19 +27,6 @@ def placed(model, mesh, placements):
             spread.grad = distribute_tensor(torch.randn(parameter.shape), mesh, placements)
             module._parameters[name] = spread
     return model
-
-
-@contextmanager
-def accelerator():
-    """Inside, matrices travel and are multiplied as on an accelerator."""
-    products = partial(orthogonalise, products=torch.bfloat16)
-    with (
-        mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
-        mock.patch("autogd.geometry.direction.orthogonalise", products),
-        mock.patch("autogd.geometry.polar.orthogonalise", products),
-        mock.patch("autogd.engine.distributed.dtensor.is_native", return_value=False),
-    ):
-        yield
 
 
 NETWORKS = {
