@@ -1,6 +1,8 @@
 """Cases for `many_ranks`: what is counted in a step is what the cost model says."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -66,6 +68,16 @@ def counts(rank, world, given):
         assert 0.95 < held < 1.15, f"{name}: {peak} bytes held, {expected.temporary} in the model"
         whole = costs(tensors, 1, kind)[0].loads[0].flops
         assert found <= 1.25 / world * whole, f"{name}: {found} of {whole}"
+
+
+def gpt2_small(rank, world, given):
+    """Count one step at the shapes of GPT-2 small; `benchmarks/scale_counted.py` records it. It takes minutes."""
+    mesh = init_device_mesh("cpu", (world,))
+    optimiser = StochasticAGD(placed(gpt2().to_empty(device="cpu"), mesh, [Shard(0)]))
+    with accelerator(), Counted() as counted, FlopCounterMode(display=False) as flops:
+        optimiser.step()
+    row = {"sent": counted.sent, "received": counted.received, "flops": flops.get_total_flops()}
+    Path(given, f"{world}-{rank}.json").write_text(json.dumps({"ranks": world, "rank": rank, **row}))
 
 
 def experts_stay(rank, world, given):

@@ -17,6 +17,10 @@ import torch.distributed as dist
 
 PATIENCE = timedelta(seconds=600)  # for any machine under load; gloo names it in its message
 MEETINGS = 2
+PRELOADED = [  # what the cases use; torch's optimisers import dynamo in the first step
+    "torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor",
+    "torch.distributed.tensor.parallel", "autogd", "many_ranks",
+]  # fmt: skip
 
 
 def run(world: int, module: str, cases: list[str], given: object = None, lost: int = 0) -> dict[str, list[str]]:
@@ -51,9 +55,7 @@ def _processes(world: int, module: str, case: str, folder: Path, place: Path, lo
     A rank that dies before all met ends the others. The last `lost` ranks are killed when all others have ended.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["torch", "torch.distributed.tensor", "torch.distributed.fsdp", "autogd", "many_ranks"]
-    )
+    context.set_forkserver_preload(PRELOADED)
     each = [context.Process(target=_rank, args=(rank, world, module, case, folder, place)) for rank in range(world)]
     for process in each:
         process.start()
