@@ -28,9 +28,9 @@ def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ())
         axes = figure.add_subplot(1, 2, place)
         for method, style in zip(methods, series_styles(len(methods)), strict=True):
             chosen = sorted((cost for cost in found if cost.method == method), key=lambda cost: cost.ranks)
-            values = [cost.most(quantity) for cost in chosen]
-            if any(values):
-                axes.plot([cost.ranks for cost in chosen], values, marker="o", label=method, markersize=3, **style)
+            points = [(cost.ranks, cost.most(quantity)) for cost in chosen if cost.most(quantity)]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", label=method, markersize=3, **style)
         most: dict[int, int] = {}
         for row in counted:
             most[row["ranks"]] = max(most.get(row["ranks"], 0), row[quantity])
@@ -44,7 +44,7 @@ def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ())
         axes.set_title(f"{title} in a step, of the rank that has the most", fontsize=9)
         axes.tick_params(which="both", labelsize=8)
         axes.grid(alpha=0.3)
-    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
