@@ -149,8 +149,8 @@ def apart(found, one):
 def in_float32(rank, world, given):
     """In float32 ranks part from one process by rounding alone: as much as one process parts from itself.
 
-    FSDP2 adds up gradients in another order, which moves them by 1e-7. A polar factor multiplies that if the momentum has
-    small singular values. Momentum is held in bfloat16, and where such a difference falls on an edge of its
+    FSDP2 adds up gradients in another order, which moves them by 1e-7. A polar factor multiplies that, if the momentum
+    has small singular values. Momentum is held in bfloat16, and where such a difference falls on an edge of its
     rounding, it becomes 1/256 of that number. `benchmarks/apart.py` prints the figures.
     """
     one = in_float32_alone(StochasticAGD)
