@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autogd.engine.bundles import stacked
 from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
-from autogd.engine.distributed.shards import Box
+from autogd.engine.distributed.pieces import Box
 from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from autogd.engine.distributed.shards import Piece, Split, piece_at
+from autogd.engine.distributed.pieces import Piece
+from autogd.engine.distributed.shards import Split, piece_at
 from autogd.geometry.atom import Atom
 
 __all__ = [
