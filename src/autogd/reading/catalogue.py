@@ -5,7 +5,6 @@ layers. A path may have wildcards and may reach into children (`c_attn.weight` o
 that knows a parameter decides, since it knows most about it. `register_atom` adds to the catalogue.
 """
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atom import LAYERS
-from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, token
 from autogd.geometry.depth import VECTOR, bias_share
 from autogd.reading.others import OTHERS
 from autogd.reading.parametrised import parametrised
+from autogd.reading.shapes import lone, provisional
 
 __all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 
@@ -208,38 +208,12 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
         )
     owner = nn.Module()
     roles = [
-        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(p))
-        for name, p in named.items()
+        Role(name, p, owner, overrides[name](p, None) if name in overrides else lone(p)) for name, p in named.items()
     ]
     return _free_readout(roles, list(named.values()))
 
 
 _warned = False
-
-
-def _from_shape(parameter: Tensor) -> Atom:
-    """The likeliest atom of a lone tensor."""
-    if parameter.dim() <= 1:
-        return scalars(parameter)
-    if parameter.dim() == 2:
-        return matrix(parameter)
-    if parameter.dim() <= 5:
-        return kernel(parameter)
-    return token(parameter)
-
-
-def _provisional(parameter: Tensor) -> Atom:
-    """The likeliest atom of a raw parameter of a module that nobody registered, until a forward pass is read."""
-    if parameter.dim() <= 1:
-        return scalars(parameter)
-    if parameter.dim() >= 3 and parameter.shape[0] == 1:
-        return token(parameter)
-    if parameter.dim() == 2:
-        return replace(matrix(parameter), start="as it is")
-    *_, fan_out, fan_in = parameter.shape
-    last = parameter.dim() - 1
-    scale = math.sqrt(fan_out / max(fan_in, 1))
-    return Atom("matrix", tuple(parameter.shape), (last - 1,), (last,), scale, "as it is")
 
 
 def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
@@ -284,7 +258,7 @@ def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> tuple[A
             return parametrised(name, parameter, owner, behind and behind[0], layer), "catalogue"
     except ValueError:  # the layer is known and this tensor of it is not
         pass
-    return _provisional(parameter), "shape"
+    return provisional(parameter), "shape"
 
 
 def _rule(module_type: type[nn.Module], path: str) -> tuple[Rule, Source] | None:
