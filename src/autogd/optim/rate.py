@@ -77,13 +77,12 @@ def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[
     steps = state.steps + counts
     # a root of a mean of squares, as a multiple of itself: the squares of large numbers would overflow
     ratio = xp.clip(G / typical, max=MOST)
-    share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
-    learnt = typical * xp.sqrt(1 + share * (ratio * ratio - 1))
+    newest = averaging_share(steps, TYPICAL)
+    learnt = typical * xp.sqrt(1 + xp.clip(newest, min=1 - MOMENTUM) * (ratio * ratio - 1))
     learnt = xp.clip(learnt, min=TINY)
     change = xp.where(state.steps > 0, G / state.last, 1)
-    share = xp.clip(averaging_share(steps, TYPICAL), min=1 / MEMORY)
     alike = xp.where(state.steps > 0, state.alike, 1)
-    alike = alike + share * (2 / (change + 1 / change) - alike)
+    alike = alike + xp.clip(newest, min=1 / MEMORY) * (2 / (change + 1 / change) - alike)
     new = (learnt, xp.clip(G, min=TINY), alike)
     after = RateState(steps, *(xp.where(counts, a, b) for a, b in zip(new, state[1:], strict=True)))
     return after, xp.where(counts, ratio * (typical / learnt) / G, 0)

@@ -40,6 +40,24 @@ class Summary(NamedTuple):
     depth: Any  # L, of the whole model
 
 
+def theorem_2(
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
+) -> tuple[Any, Any, Summary]:
+    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
+
+    >>> from types import SimpleNamespace as Layer
+    >>> one = torch.ones(1)
+    >>> layer = Layer(depth=1, reach=one, part_to_tensor=one, noise_floor=0, own_weight=None, totals=None, others=None)
+    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
+    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
+    (0.6931, -0.3466)
+    """
+    summary = summarise(norms, parts, xp)
+    eta = learning_rate(summary.G)
+    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
+
+
 def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
     """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
@@ -75,24 +93,6 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
     if parts.own_weight is not None:
         above &= sizes > parts.own_weight_floor * sizes[parts.own_weight]
     return above
-
-
-def theorem_2(
-    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
-) -> tuple[Any, Any, Summary]:
-    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
-
-    >>> from types import SimpleNamespace as Layer
-    >>> one = torch.ones(1)
-    >>> layer = Layer(depth=1, reach=one, part_to_tensor=one, noise_floor=0, own_weight=None, totals=None, others=None)
-    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
-    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
-    (0.6931, -0.3466)
-    """
-    summary = summarise(norms, parts, xp)
-    eta = learning_rate(summary.G)
-    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
 
 
 def decay_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:

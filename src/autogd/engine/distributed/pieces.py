@@ -52,12 +52,12 @@ class Piece:
 
     shape: tuple[int, ...]
     rows: tuple[Rows, ...]
-    # what an atom's view of the piece comes to, worked out once
+    # each atom's view of the piece, worked out once
     _known: dict[Any, "_View"] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def size(self) -> tuple[int, ...]:
-        """The shape of what is here."""
+        """The shape of the piece."""
         return tuple(sum(map(len, rows)) for rows in self.rows)
 
     @property
@@ -174,7 +174,7 @@ class Piece:
         return _View(shape, grid, counts, parts)
 
     def _split(self, atom: Atom) -> list[tuple[int, list[int]]]:
-        """Of each dimension of the tensor, its size, and the dimensions of the atom's view that it was split into."""
+        """For each dimension of the tensor: its size, and the dimensions of the atom's view that it was split into."""
         split: list[tuple[int, list[int]]] = []
         place = 0
         for n in self.shape:
@@ -201,7 +201,7 @@ def _is_all(rows: Rows, n: int) -> bool:
 
 
 def _part_of_row(rows: Tensor, atom: Atom, dims: list[int]) -> Tensor:
-    """Of rows of one tensor dimension, the number of the part that each belongs to, as far as this dimension tells."""
+    """The part that each row of one tensor dimension belongs to, as far as this dimension tells."""
     part = torch.zeros_like(rows)
     for i, d in enumerate(dims):
         if d in atom.grid:
