@@ -1,4 +1,4 @@
-"""The likeliest atom of a parameter of which nothing but the shape is known."""
+"""The likeliest atom of a parameter, if only its shape is known."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ def lone(parameter: Tensor) -> Atom:
 
 
 def vectors_by_shape(parameter: Tensor) -> Atom | None:
-    """The atom of a parameter whose owner nobody registered, if its shape tells it; None if it may be a linear map.
+    """The atom of a vector, or of vectors, in a module of unknown type; None if the shape may be a linear map's.
 
     >>> import torch
     >>> [vectors_by_shape(torch.zeros(shape)).kind for shape in ((4,), (1, 7, 4))]
@@ -34,7 +34,7 @@ def vectors_by_shape(parameter: Tensor) -> Atom | None:
 
 
 def provisional(parameter: Tensor) -> Atom:
-    """The likeliest atom of a raw parameter of a module that nobody registered, until a forward pass is read."""
+    """The likeliest atom of a parameter in a module of unknown type, until a forward pass is read."""
     vectors = vectors_by_shape(parameter)
     if vectors is not None:
         return vectors
