@@ -26,7 +26,7 @@ class Plan:
     owner: Tensor  # of each part: the index of its tensor
     whole: int  # how many tensors have one part
     one_device: bool
-    on_cpu: bool  # a step may look at a number without waiting for a device
+    on_cpu: bool  # a step may read a number without waiting for a device
     sparse: bool  # whether any gradient is
     plain: bool  # whether all gradients are plain, dense tensors
     holds: bool  # whether any tensor is held at its size
@@ -42,7 +42,7 @@ class Plan:
     own_weight_floor: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
     map_sums: Callable[[Tensor], Tensor]  # the same for every map
-    totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
+    totals: Callable[[Tensor], Tensor] | None  # as `sums`; None if every tensor is one part
     others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
 
@@ -88,10 +88,10 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
     own_weight = list(range(first[-1]))
     for mine, theirs in weight_of.items():
         for part in range(sizes[mine]):
-            # packed biases go with packed weights; beside many taps, the middle one: others may see padding alone
+            # packed biases match packed weights; of a kernel's taps take the middle one: others may see only padding
             other = part if sizes[theirs] == sizes[mine] else sizes[theirs] // 2
             own_weight[first[mine] + part] = first[theirs] + other
-    # the floor of a bias beside the largest tensor, which serves if its own weight has no gradient
+    # a bias whose own weight has no gradient is compared with the largest tensor
     lone = [atom.kind == "bias" and i not in weight_of for i, atom in enumerate(atoms)]
     return Constants(
         depth=sum(atom.depth for atom in atoms),
