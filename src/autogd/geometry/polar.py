@@ -87,8 +87,9 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     largest = elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf)
     lowest = math.frexp(torch.finfo(x.dtype).tiny)[1]
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
+    # by powers of two again: a matrix that travelled in `dtype` is then no different from one that did not
     size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
-    x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
+    x = x.mul_(torch.ldexp(torch.ones_like(size), -torch.frexp(size).exponent)).to(dtype)
     steps = ROUNDED if half else EXACT
     wide = elsewhere is not HERE or x.shape[-1] >= 2 * x.shape[-2]
     x = (_through_gram(x, steps, 2 if half else 0, elsewhere) if wide else _directly(x, steps)).to(matrices.dtype)
@@ -99,7 +100,7 @@ def _opening(x: Tensor, b: float, c: float, elsewhere: Columns = HERE) -> tuple[
     """Divide x by its 8-norm, in place; return it, its gram, and b·gram + c·gram²."""
     gram = elsewhere.sum(x @ x.mT)
     square = gram @ gram
-    # the Frobenius norm is now one, or zero, and zero must stay zero
+    # the Frobenius norm is now between a half and one, or zero, and zero must stay zero
     wide = torch.promote_types(x.dtype, torch.float32)
     size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True, dtype=wide).sqrt()
     size.clamp_(min=torch.finfo(wide).eps)
