@@ -94,9 +94,10 @@ class AGD(PlansSteps):
         grads: list[Any] = [p.grad for p in plan.parameters] if plan.plain else gradients(plan)
         norms = backend.measure(grads)
         eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
-        if plan.on_cpu and not summary.finite:
+        if not plan.on_cpu:
+            eta = torch.where(summary.finite, eta, 0)
+        elif not summary.finite:
             self._raise_not_finite(plan, grads)
-        eta = torch.where(summary.finite, eta, 0)
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
