@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from autogd.cli.output import check_output
 from autogd.cli.tables import add_heading, table
 from autogd.experiments.scale.cost import Cost, costs, tensors_of
 from autogd.experiments.scale.shapes import SHAPES
@@ -42,6 +43,10 @@ def run(options: Options) -> int:
     """Plan the step and print its tables."""
     if options.shapes not in SHAPES:
         raise ValueError(f"shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
+    if not options.ranks:
+        raise ValueError("--ranks: name at least one number, or leave the option out")
+    if options.figure is not None:
+        check_output("--figure", options.figure, (".png",))
     if any(ranks < 1 for ranks in options.ranks):
         raise ValueError(f"ranks: expected numbers ≥ 1, found {min(options.ranks)}")
     tensors = tensors_of(SHAPES[options.shapes]())
