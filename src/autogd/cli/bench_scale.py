@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from autogd.cli.output import check_output
 from autogd.cli.tables import add_heading, table
 from autogd.experiments.scale.cost import Cost, costs, tensors_of
 from autogd.experiments.scale.shapes import SHAPES
@@ -47,6 +48,8 @@ def run(options: Options) -> int:
         raise ValueError(f"shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
     if not options.ranks:
         raise ValueError("ranks: expected one number or more, found none; for instance --ranks 8 64")
+    if options.figure is not None:
+        check_output("--figure", options.figure, (".png",))
     wrong = [ranks for ranks in options.ranks if not 1 <= ranks <= MOST]
     if wrong:
         raise ValueError(f"ranks: expected numbers from 1 to {MOST:,}, found {wrong[0]:,}")

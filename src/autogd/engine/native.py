@@ -1,8 +1,8 @@
 """The backend in C: each pass goes over all tensors at once. For float32 on the CPU, if the library was compiled.
 
-torch's own operations start and end their threads with every tensor, and have none for the norms of a kernel's taps. No
-tensor is copied: a step needs, besides the state, one square of the smaller side of the largest matrix for every two
-threads that have one to orthogonalise.
+torch's own operations start and end their threads with every tensor, and use one thread for the norms of a kernel's
+taps. No tensor is copied: besides the state, a step needs one square of the smaller side of the largest matrix for
+every two threads that orthogonalise.
 
 Matrices are orthogonalised by Zolotarev's rational function, x (w + a₁/(x² + p₁) + a₂/(x² + p₂)), which takes two
 inverses of XXᵀ + p instead of twelve multiplications (Nakatsukasa and Freund, SIAM Review 58(3), 2016). It is as close
@@ -37,7 +37,7 @@ SUMS = 4  # of every part: of squares of gradients, of momenta, of products of b
 
 
 def takes(plan: Plan) -> bool:
-    """Whether all of a plan's weights are of the kind that the library takes."""
+    """Whether the library supports all of a plan's weights."""
     ours = all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
     return ours and plan.on_cpu and plan.one_device
 
@@ -112,7 +112,7 @@ class Native(Foreach):
             raise MemoryError("a step: there is no memory left for the sums of a row; no weight was changed")
 
     def _mixtures(self, step: Step) -> Tensor | None:
-        """Of every tensor, what `mixture` in passes.c has."""
+        """The numbers of `mixture` in passes.c, for every tensor."""
         if step.average is None:
             return None
         ones = torch.ones_like(self.plan.depth_shares)
@@ -145,7 +145,7 @@ class Native(Foreach):
         return torch.empty(floats, dtype=torch.float32, device="cpu")
 
     def _describe(self) -> bool:
-        """Write down how the tensors lie in memory; False if one has gaps, or its parts mingle."""
+        """Write down how the tensors lie in memory; False if one has gaps, or its parts mix."""
         first, self.fits = 0, False
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
             lie = runs(atom.cut(parameter), atom)
@@ -166,7 +166,7 @@ class Native(Foreach):
         return True
 
     def _matrices(self) -> list[tuple[int, ...]]:
-        """Where the parts are that are to be orthogonalised, as `matrix` in stochastic.c has it."""
+        """The parts to orthogonalise, as `matrix` in stochastic.c has them."""
         found: list[tuple[int, ...]] = []
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
             if atom.fan_in == 1 or atom.fan_out == 1:
@@ -177,7 +177,7 @@ class Native(Foreach):
             if any(stride is None for _, stride in sides):
                 self.fits = False
                 return []
-            # of two equal sides, the one that lies without gaps
+            # of two equal sides, take the one without gaps
             (side, along), (length, across) = sorted(sides, key=lambda side: (side[0], side[1] or 0))
             first = self.words[WORDS * at + 8]
             self.words[WORDS * at + 9] = 1
@@ -222,7 +222,7 @@ def _floats(values: Tensor) -> Tensor:
 
 
 def _stride(atom: Atom, strides: Sequence[int], dims: tuple[int, ...]) -> int | None:
-    """From one row, or column, of a matrix to the next; None if there is no one answer."""
+    """The stride from one row, or column, of a matrix to the next; None if it is not constant."""
     many = [i for i in dims if atom.shape[i] != 1]
     if any(strides[i] != strides[j] * atom.shape[j] for i, j in pairwise(many)):
         return None
