@@ -38,6 +38,7 @@ SUMS = 4  # of every part: of squares of gradients, of momenta, of products of b
 def takes(plan: Plan) -> bool:
     """Whether all of a plan's weights are of the kind that the library takes."""
     ours = all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
+    ours &= not any(atom.complex for atom in plan.atoms)
     return ours and plan.on_cpu and plan.one_device
 
 
