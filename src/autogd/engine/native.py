@@ -38,7 +38,6 @@ SUMS = 4  # of every part: of squares of gradients, of momenta, of products of b
 def takes(plan: Plan) -> bool:
     """Whether all of a plan's weights are of the kind that the library takes."""
     ours = all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
-    ours &= not any(atom.complex for atom in plan.atoms)
     return ours and plan.on_cpu and plan.one_device
 
 
@@ -167,7 +166,7 @@ class Native(Foreach):
             strides = atom.cut(parameter).stride()
             steps = (_stride(atom, strides, dims) for dims in (atom.rows, atom.columns))
             sides = list(zip((atom.fan_out, atom.fan_in), steps, strict=True))
-            if any(stride is None for _, stride in sides):
+            if atom.complex or any(stride is None for _, stride in sides):
                 self.fits = False
                 return []
             # of two equal sides, the one that lies without gaps

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from autogd.geometry.complex import as_real
@@ -117,7 +116,7 @@ class Atom:
     def on_real_view(self, parameter: Tensor) -> "Atom":
         """The atom of a complex parameter's real view; of any other parameter, the atom as it is.
 
-        >>> weight = torch.zeros(4, 16, dtype=torch.complex64)
+        >>> weight = nn.Linear(16, 4).weight.cfloat()
         >>> atom = matrix(weight).on_real_view(weight)
         >>> atom.shape, atom.fan_out, atom.scale
         ((4, 16, 2), 4, 0.5)

@@ -46,4 +46,4 @@ def to_rows(matrices: Tensor) -> Tensor:
     tensor([[[1.],
              [2.]]])
     """
-    return torch.view_as_real(matrices).movedim(-1, -2).flatten(1, 2)
+    return as_real(matrices).movedim(-1, -2).flatten(1, 2)
