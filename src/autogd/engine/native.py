@@ -174,7 +174,7 @@ class Native(Foreach):
             strides = atom.cut(parameter).stride()
             steps = (_stride(atom, strides, dims) for dims in (atom.rows, atom.columns))
             sides = list(zip((atom.fan_out, atom.fan_in), steps, strict=True))
-            if any(stride is None for _, stride in sides):
+            if atom.complex or any(stride is None for _, stride in sides):
                 self.fits = False
                 return []
             # of two equal sides, take the one without gaps

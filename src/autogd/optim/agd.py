@@ -112,7 +112,7 @@ class AGD(PlansSteps):
             states = [self.state[parameter] for parameter in plan.parameters]
             if self._ready is not backend or not all(states):
                 self._prepare_state(backend, grads)
-            averages = [state["average"] for state in states]
+            averages = plan.real([state["average"] for state in states])
             average = beside_average(plan.per_tensor(tuple(newest_weight(group, eta) for group in plan.groups)))
         finite = None if plan.on_cpu else summary.finite
         backend.update(grads, Step(coefficients, keeps, finite, average=average), averages=averages)

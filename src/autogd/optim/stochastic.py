@@ -75,7 +75,7 @@ class StochasticAGD(AGD):
         )  # fmt: skip
         # the rate's scalars are saved with the groups, since torch keeps a number's type there; make them now, since
         # torch.distributed.checkpoint only loads what exists
-        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        wide = any(p.dtype.to_real() == torch.float64 for group in self.param_groups for p in group["params"])
         self.param_groups[0]["rate"] = torch.zeros(len(RateState._fields), dtype=torch.float64 if wide else None)
 
     def _take(self, backend: Backend) -> None:
@@ -86,7 +86,7 @@ class StochasticAGD(AGD):
         states = [self.state[parameter] for parameter in plan.parameters]
         if self._ready is not backend or not all(states):
             self._prepare_state(backend, grads)
-        momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
+        momenta, averages = [state["momentum"] for state in states], plan.real([state["average"] for state in states])
 
         norms = backend.measure(grads, momenta)
         summary = summarise(norms.gradients, plan)
