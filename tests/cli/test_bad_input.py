@@ -164,7 +164,7 @@ def refused(words, capsys):
         (["bench", "trust", "--report", "--out", "nowhere"], "--out: nowhere: no records are there"),
         (["bench", "trust", "--report", "--seeds", "7"], "--seeds: a report has the seeds that are recorded"),
         (["bench", "trust", "--fresh", "--out", "mymod.py"], "--out: mymod.py is a file; name a folder"),
-        (["bench", "scale", "--ranks"], "--ranks: name at least one number"),
+        (["bench", "scale", "--ranks"], "ranks: expected one number or more"),
         (["bench", "scale", "--ranks", "8", "--figure", "nowhere/x.png"], "the folder nowhere does not exist"),
         (["bench", "scale", "--ranks", "8", "--figure", "x.txt"], "--figure: x.txt: a name ending in .png"),
         (["doctor", "mymod:narrow"], "mymod:narrow: the model does not take the batch: RuntimeError: mat1 and mat2"),
