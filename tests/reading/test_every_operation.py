@@ -1,4 +1,4 @@
-"""No operation of torch breaks the reading of a graph: all that torch itself tests, on complex numbers if it takes any."""
+"""No operation of torch breaks the reading of a graph: all that torch tests, on complex numbers where it takes them."""
 
 from contextlib import suppress
 from itertools import islice
