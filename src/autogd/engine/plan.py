@@ -20,7 +20,8 @@ class Plan:
     """The tensors of a step, those of one part first and then by size. The names are those of `autogd.optim.rule`."""
 
     parameters: list[Tensor]
-    complex: bool  # whether any of them is; `weights` are their real views
+    complex: bool  # whether any of them is
+    weights: list[Tensor]  # the parameters, complex ones viewed as real; `gradients` in steps.py renews the views
     atoms: list[Atom]
     groups: list[dict[str, Any]]  # without repeats
     group_of: Tensor  # of each tensor: the index of its group
@@ -47,15 +48,6 @@ class Plan:
     totals: Callable[[Tensor], Tensor] | None  # as `sums`; None if every tensor is one part
     others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """The tensors that a step works on: the parameters, the complex ones viewed as real."""
-        return self.real(self.parameters)
-
-    def real(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Tensors like the parameters, the complex ones viewed as real."""
-        return [as_real(tensor) for tensor in tensors] if self.complex else tensors
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:
         """One number a group, as a vector of one number a tensor on the device."""
@@ -154,10 +146,12 @@ def make_plan(
         return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
 
     grads = [p.grad for p in parameters if p.grad is not None]
+    has_complex = any(p.is_complex() for p in parameters)
     own_weight = constants.own_weight
     return Plan(
         parameters=parameters,
-        complex=any(p.is_complex() for p in parameters),
+        complex=has_complex,
+        weights=[as_real(p) for p in parameters] if has_complex else parameters,
         atoms=atoms,
         groups=list(groups.values()),
         group_of=torch.tensor(group_of, dtype=torch.int64, device=device),

@@ -45,6 +45,8 @@ def choose_backend(
 
 def gradients(plan: Plan, dense: bool = False) -> list[Any]:
     """The gradients of a plan's tensors as they are now, each over the ranks as its parameter is."""
+    if plan.complex:  # a parameter may lie elsewhere than in the last step
+        plan.weights[:] = map(as_real, plan.parameters)
     grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from autogd.engine.backend import Average, Backend, Step
 from autogd.engine.steps import gradients
 from autogd.geometry.atom import Rule
+from autogd.geometry.complex import as_real
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
@@ -86,7 +87,9 @@ class StochasticAGD(AGD):
         states = [self.state[parameter] for parameter in plan.parameters]
         if self._ready is not backend or not all(states):
             self._prepare_state(backend, grads)
-        momenta, averages = [state["momentum"] for state in states], plan.real([state["average"] for state in states])
+        momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
+        if plan.complex:
+            averages = [as_real(average) for average in averages]
 
         norms = backend.measure(grads, momenta)
         summary = summarise(norms.gradients, plan)
