@@ -14,47 +14,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from autogd import AGD, StochasticAGD
 from autogd.engine.distributed.ranks import Peers
 
-LOOKS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__")
-
 
 @pytest.fixture
 def mesh():
     dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
     yield init_device_mesh("cpu", (2, 2))
     dist.destroy_process_group()
-
-
-@pytest.fixture
-def looks(monkeypatch):
-    seen = []
-
-    def watch(name):
-        original = getattr(torch.Tensor, name)
-
-        def wrapper(self, *args, **kwargs):
-            seen.append(name)
-            return original(self, *args, **kwargs)
-
-        return wrapper
-
-    for name in LOOKS:
-        monkeypatch.setattr(torch.Tensor, name, watch(name))
-    return seen
-
-
-@pytest.fixture
-def blind(monkeypatch):
-    """As on an accelerator: the constants are where they are, and nobody may look at them."""
-    from autogd.engine import steps
-
-    make_plan = steps.make_plan
-
-    def made(*args):
-        plan = make_plan(*args)
-        plan.on_cpu = False
-        return plan
-
-    monkeypatch.setattr(steps, "make_plan", made)
 
 
 def network():
@@ -76,7 +41,7 @@ MAKERS = [AGD, StochasticAGD, lambda model: AGD(model, geometry="spectral")]
 
 @pytest.mark.parametrize("placements", [[Replicate(), Shard(0)], [Shard(0), Shard(1)]], ids=["hsdp", "two dimensions"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_number_is_looked_at(make, placements, mesh, looks, blind):
+def test_no_number_is_looked_at(make, placements, mesh, looks, as_on_an_accelerator):
     model = network()
     for layer in model[::2]:
         layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, placements))
@@ -89,7 +54,7 @@ def test_no_number_is_looked_at(make, placements, mesh, looks, blind):
 
 @pytest.mark.parametrize("held", ["copies", "group"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_number_of_a_plain_tensor_is_looked_at(make, held, mesh, looks, blind):
+def test_no_number_of_a_plain_tensor_is_looked_at(make, held, mesh, looks, as_on_an_accelerator):
     """Copies that share the work (DDP), and parts of one model (`process_group=`)."""
     model = network()
     optimiser = make(model)
