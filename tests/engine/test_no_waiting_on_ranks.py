@@ -1,4 +1,4 @@
-"""A step on many ranks never waits for a device either: after the first one, no number is looked at.
+"""A step on many ranks never waits for a device either: after the first one, it reads no number.
 
 The ranks are those of torch's fake process group: this process is one of four, and its collectives return at once.
 """
@@ -58,5 +58,5 @@ def test_no_number_of_a_plain_tensor_is_looked_at(make, held, mesh, looks, as_on
     """Copies that share the work (DDP), and parts of one model (`process_group=`)."""
     model = network()
     optimiser = make(model)
-    optimiser._peers = Peers(**{held: dist.group.WORLD})  # a fake group has nobody to compare with
+    optimiser._peers = Peers(**{held: dist.group.WORLD})  # a fake group has no other ranks to compare with
     assert_no_looks(optimiser, model, looks, lambda p: torch.randn(p.shape))

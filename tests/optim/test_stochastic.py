@@ -120,6 +120,14 @@ def test_typical_sizes_at_the_ends_of_float32_stay_finite():
         assert bool((state.typical > 0) & torch.isfinite(state.typical))
 
 
+@pytest.mark.parametrize("G", [0.0, math.nan, math.inf])
+def test_a_batch_that_does_not_count_leaves_the_rate_as_it_was(G):
+    for before in ([7.0, 2.0, 3.0, 0.5], [0.0, 0.0, 0.0, 0.0]):
+        after, factor = next_state(RateState(*torch.tensor(before)), torch.tensor(G), torch.tensor(False))
+        assert [float(number) for number in after] == before
+        assert float(factor) == 0
+
+
 def _closure(model, optimiser, x, y):
     def closure():
         optimiser.zero_grad()
