@@ -147,7 +147,7 @@ def check_settings(group: Mapping[str, Any]) -> None:
 
 
 def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:
-    """Refuse what torch would not, or would not name: no tensors, repeats, complex numbers."""
+    """Refuse what torch would not, or would not name: no tensors, repeats."""
     for name, parameter in named.items():
         if not isinstance(parameter, Tensor):
             kind = type(parameter).__name__
@@ -155,9 +155,4 @@ def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> No
         if parameter in earlier:
             raise ValueError(
                 f"{name}: this parameter is in an earlier group already, as {earlier[parameter]}; keep it in one"
-            )
-        if parameter.is_complex():
-            raise ValueError(
-                f"{name}: AGD does not train complex parameters ({parameter.dtype}); hold the real and the imaginary "
-                "part as two real parameters and join them with torch.complex in forward"
             )

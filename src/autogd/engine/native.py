@@ -11,6 +11,7 @@ as `autogd.geometry.polar`: singular values from 1/392 of the 8-norm on come out
 
 import ctypes
 import math
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise, product
 
@@ -48,11 +49,12 @@ class Native(Foreach):
         super().__init__(plan, geometry, momentum)
         self.passes = passes
         # for tensors without gaps, these two tell the shape
-        self.layouts = [(parameter.numel(), parameter.stride()) for parameter in plan.parameters]
+        self.counts = [parameter.numel() for parameter in plan.parameters]
+        self.strides = [parameter.stride() for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
         self.longest = 0
         self.kept: list[Tensor] = []  # tensors whose addresses the words keep
-        self.words = (ctypes.c_int64 * (WORDS * len(plan.parameters)))()
+        self.words = array("q", [0] * (WORDS * len(plan.parameters)))
         matrices = self._matrices() if self._describe() and momentum and geometry == "spectral" else []
         self.count, self.largest = len(matrices), max((matrix[3] for matrix in matrices), default=0)
         words = [word for matrix in sorted(matrices, key=lambda matrix: matrix[3:5]) for word in matrix]
@@ -60,6 +62,7 @@ class Native(Foreach):
         poles = [number for pole in POLES for number in pole]
         # as `settings` in stochastic.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's
         self.settings = torch.tensor([momentum, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
+        self.none = torch.empty(0, dtype=torch.float32, device="cpu")
         self.distinct: list[int] = []  # addresses of the weights when they were last checked for overlaps
         self.found: tuple[Tensor | None, int] | None = None  # sums and threads of the last measurement in C
 
@@ -74,12 +77,12 @@ class Native(Foreach):
             norms = torch.empty(self.parts, dtype=torch.float32, device="cpu")
             self._pass(threads, norms, None, None)
             self.found = None, threads
-            return Norms(norms, norms[:0], norms[:0])
-        doubles = self.passes.autogd_doubles(self.words, len(grads), self.parts)
+            return Norms(norms, self.none, self.none)
+        doubles = self.passes.autogd_doubles(self._address(), len(grads), self.parts)
         sums = torch.empty(doubles, dtype=torch.float64, device="cpu")
         room = self._room(threads, 0)
         self.passes.autogd_measure(
-            self.words, len(grads), self.longest, self.parts, sums.data_ptr(), room.data_ptr(), threads
+            self._address(), len(grads), self.longest, self.parts, sums.data_ptr(), room.data_ptr(), threads
         )
         self.found = sums, threads
         gradients, momenta_, _, weights = sums[: SUMS * self.parts].view(-1, SUMS).unbind(1)
@@ -105,7 +108,7 @@ class Native(Foreach):
     def _pass(self, threads: int, *given: Tensor | None) -> None:
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in given]
         sizes = len(self.plan.parameters), self.longest, self.parts
-        if self.passes.autogd_pass(self.words, *sizes, *addresses, threads):
+        if self.passes.autogd_pass(self._address(), *sizes, *addresses, threads):
             raise MemoryError("a step: there is no memory left for the sums of a row; no weight was changed")
 
     def _mixtures(self, step: Step) -> Tensor | None:
@@ -127,10 +130,14 @@ class Native(Foreach):
         norms = torch.empty(2 * self.parts, dtype=torch.float32, device="cpu")
         room = self._room(threads, self.count)
         self.passes.autogd_update(
-            self.words, len(self.plan.parameters), self.matrices, self.count, self.longest, self.largest, self.parts,
+            self._address(), len(self.plan.parameters), self.matrices, self.count,
+            self.longest, self.largest, self.parts,
             self.settings.data_ptr(), moves.data_ptr(), keeps.data_ptr(), sizes.data_ptr(), sums.data_ptr(),
             norms.data_ptr(), room.data_ptr(), threads,
         )  # fmt: skip
+
+    def _address(self) -> int:
+        return self.words.buffer_info()[0]
 
     def _room(self, threads: int, count: int) -> Tensor:
         """The library's scratch memory."""
@@ -152,7 +159,8 @@ class Native(Foreach):
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
             held = int(atom.held_at < math.inf)
-            self.words[WORDS * at + 4 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first, 0, held]
+            words = array("q", [number, lie.blocks, lie.rows, run or 1, first, 0, held])
+            self.words[WORDS * at + 4 : WORDS * (at + 1)] = words
             first += atom.parts
         self.fits = True
         return True
@@ -166,7 +174,7 @@ class Native(Foreach):
             strides = atom.cut(parameter).stride()
             steps = (_stride(atom, strides, dims) for dims in (atom.rows, atom.columns))
             sides = list(zip((atom.fan_out, atom.fan_in), steps, strict=True))
-            if any(stride is None for _, stride in sides):
+            if atom.complex or any(stride is None for _, stride in sides):
                 self.fits = False
                 return []
             # of two equal sides, take the one without gaps
@@ -182,33 +190,31 @@ class Native(Foreach):
         """Write down all addresses; False if a tensor is not as it was planned, or not plain memory."""
         if not self.fits or not self._locate_states(momenta, 2, torch.bfloat16):
             return False
-        places, at = [], 0
-        for parameter, grad, (count, stride) in zip(self.plan.parameters, grads, self.layouts, strict=True):
-            place, slope = parameter.data_ptr(), grad.data_ptr()
-            if parameter.numel() != count or grad.numel() != count or parameter.stride() != stride:
-                return False
-            if grad.stride() != stride or grad.dtype is not torch.float32 or type(grad) not in PLAIN or grad.is_neg():
-                return False
-            if not slope:  # expanded zeros take no memory
-                return False
-            self.words[at], self.words[at + 1] = place, slope
-            places.append(place)
-            at += WORDS
+        places = self._write(self.plan.parameters, 0)
+        if not places or not self._locate_states(grads, 1, torch.float32):
+            return False
         if places != self.distinct:
-            sizes = (4 * count for count, _ in self.layouts)
-            ends = sorted((place, place + size) for place, size in zip(places, sizes, strict=True))
+            ends = sorted((place, place + 4 * count) for place, count in zip(places, self.counts, strict=True))
             if any(end > start for (_, end), (start, _) in pairwise(ends)):
                 return False  # two threads would write to the same weights
             self.distinct = places
         return True
 
     def _locate_states(self, states: Sequence[Tensor], word: int, dtype: torch.dtype) -> bool:
-        """Write down the addresses of the state; False if one does not lie as its parameter does."""
-        for at, (held, (count, stride)) in enumerate(zip(states, self.layouts, strict=bool(states))):
-            if held.dtype is not dtype or held.device.type != "cpu" or held.numel() != count or held.stride() != stride:
-                return False
-            self.words[WORDS * at + word] = held.data_ptr()
-        return True
+        """Write down the addresses of states or gradients; False if one does not lie as its parameter does."""
+        if not states:
+            return True
+        found = {(type(held), held.dtype, held.is_cpu, held.is_neg()) for held in states}
+        return found <= {(kind, dtype, True, False) for kind in PLAIN} and bool(self._write(states, word))
+
+    def _write(self, tensors: Sequence[Tensor], word: int) -> list[int]:
+        """Write down and return the addresses; none of them if a tensor has another shape, or takes no memory."""
+        # compare all tensors at once: a step of small tensors is mostly such calls
+        if list(map(Tensor.numel, tensors)) != self.counts or list(map(Tensor.stride, tensors)) != self.strides:
+            return []
+        places = list(map(Tensor.data_ptr, tensors))
+        self.words[word::WORDS] = array("q", places)
+        return places if all(places) else []
 
 
 def _floats(values: Tensor) -> Tensor:

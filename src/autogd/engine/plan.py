@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.norms import LEAST, rounding
+from autogd.geometry.complex import as_real
+from autogd.geometry.norms import LEAST, accumulation_dtype, rounding
 
 __all__ = ["Constants", "Plan", "constants_of", "make_plan"]
 
@@ -19,6 +20,8 @@ class Plan:
     """The tensors of a step, those of one part first and then by size. The names are those of `autogd.optim.rule`."""
 
     parameters: list[Tensor]
+    complex: bool  # whether any of them is
+    weights: list[Tensor]  # the parameters, complex ones viewed as real; `gradients` in steps.py renews the views
     atoms: list[Atom]
     groups: list[dict[str, Any]]  # without repeats
     group_of: Tensor  # of each tensor: the index of its group
@@ -28,7 +31,7 @@ class Plan:
     one_device: bool
     on_cpu: bool  # a step may read a number without waiting for a device
     sparse: bool  # whether any gradient is
-    plain: bool  # whether all gradients are plain, dense tensors
+    plain: bool  # whether all gradients are plain, dense tensors of real numbers
     holds: bool  # whether any tensor is held at its size
     depth: float
     depth_shares: Tensor
@@ -123,7 +126,8 @@ def make_plan(
     group_of = [list(groups).index(id(group)) for *_, group in entries]
     like = parameters or like
     device = like[0].device
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in like) else torch.float32
+    wide = any(accumulation_dtype(p.dtype) == torch.float64 for p in like)
+    dtype = torch.float64 if wide else torch.float32
     sizes = [atom.parts for atom in atoms]
     maps = [atom.maps for atom in atoms]
     owner, map_owner = _numbered(sizes).to(device), _numbered(maps).to(device)
@@ -142,9 +146,12 @@ def make_plan(
         return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
 
     grads = [p.grad for p in parameters if p.grad is not None]
+    has_complex = any(p.is_complex() for p in parameters)
     own_weight = constants.own_weight
     return Plan(
         parameters=parameters,
+        complex=has_complex,
+        weights=[as_real(p) for p in parameters] if has_complex else parameters,
         atoms=atoms,
         groups=list(groups.values()),
         group_of=torch.tensor(group_of, dtype=torch.int64, device=device),
@@ -154,7 +161,7 @@ def make_plan(
         one_device=all(p.device == device for p in parameters),
         on_cpu=device.type == "cpu",
         sparse=any(grad.is_sparse for grad in grads),
-        plain=all(type(grad) is Tensor and not grad.is_sparse for grad in grads),
+        plain=all(type(grad) is Tensor and not grad.is_sparse and not grad.is_complex() for grad in grads),
         holds=any(atom.held_at < float("inf") for atom in atoms),
         depth=constants.depth,
         depth_shares=per_tensor(constants.depth_shares),

@@ -32,7 +32,7 @@ class SingleTensor:
         none = self.plan.reach.new_zeros(())
         if not self.momentum:
             return Norms(self.norms(grads) if self.geometry == "frobenius" else self._slopes(grads), none, none)
-        weights = self.plan.map_sums(self.norms(self.plan.parameters).square()).sqrt() if self.plan.holds else none
+        weights = self.plan.map_sums(self.norms(self.plan.weights).square()).sqrt() if self.plan.holds else none
         return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
 
     def update(
@@ -115,7 +115,7 @@ class SingleTensor:
 
     def _move(self, i: int, change: Tensor, step: Step, averages: Sequence[Tensor]) -> None:
         """W ← keep·W + change, in float32 at least, and the average."""
-        weight = self.local(self.plan.parameters[i])
+        weight = self.local(self.plan.weights[i])
         wide = accumulation_dtype(weight.dtype)
         if step.finite is not None:
             change = torch.where(step.finite.to(weight.device), change.to_dense() if change.is_sparse else change, 0)

@@ -17,6 +17,7 @@ from autogd.engine.plan import Plan, make_plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import as_real
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.sizes import measured_sizes
@@ -44,7 +45,9 @@ def choose_backend(
 
 def gradients(plan: Plan, dense: bool = False) -> list[Any]:
     """The gradients of a plan's tensors as they are now, each over the ranks as its parameter is."""
-    grads: list[Any] = [aligned(parameter.grad, parameter) for parameter in plan.parameters]
+    if plan.complex:  # a parameter may lie elsewhere than in the last step
+        plan.weights[:] = map(as_real, plan.parameters)
+    grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
 
 
@@ -136,13 +139,13 @@ class PlansSteps(ReadsArchitecture):
             wide, state = accumulation_dtype(parameter.dtype), self.state[parameter]
             # Momentum takes half of float32's bytes: a tenth of it is renewed in every step, so its rounding does not
             # matter. The average moves by ever smaller shares, and must not round.
-            types = {"average": wide}
-            if self.momentum:
-                types["momentum"] = torch.float64 if parameter.dtype == torch.float64 else torch.bfloat16
-            for name, dtype in types.items():
+            types = {"average": (parameter, wide.to_complex() if parameter.is_complex() else wide)}
+            if self.momentum:  # there is no complex bfloat16
+                types["momentum"] = as_real(parameter), torch.float64 if wide == torch.float64 else torch.bfloat16
+            for name, (like, dtype) in types.items():
                 if name not in state:
-                    new = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-                    state[name] = new.copy_(parameter) if name == "average" else new
+                    new = torch.zeros_like(like, dtype=dtype, memory_format=torch.preserve_format)
+                    state[name] = new.copy_(like) if name == "average" else new
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
         self._ready = backend

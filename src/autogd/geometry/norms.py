@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import from_rows
 
 __all__ = ["LEAST", "accumulation_dtype", "frobenius", "operator_norm", "rounding"]
 
@@ -12,8 +13,8 @@ LEAST = 64 * torch.finfo(torch.float64).eps
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which norms of tensors of `dtype` are summed: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    """The type in which norms of tensors of `dtype` are summed: float32, or float64 for float64 and complex128."""
+    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
 
 
 def frobenius(tensor: Tensor, atom: Atom, dtype: torch.dtype | None = None) -> Tensor:
@@ -40,10 +41,11 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
     4.0
     """
     parts = atom.matrices(tensor.detach()).to(accumulation_dtype(tensor.dtype))
+    parts = from_rows(parts) if atom.complex else parts
     if atom.fan_out == 1 or atom.fan_in == 1:
         return torch.linalg.vector_norm(parts, dim=(1, 2))
     # the gram of the smaller side is far cheaper than a singular value decomposition
-    gram = parts @ parts.mT if atom.fan_out <= atom.fan_in else parts.mT @ parts
+    gram = parts @ parts.mH if atom.fan_out <= atom.fan_in else parts.mH @ parts
     return torch.linalg.eigvalsh(gram)[:, -1].clamp(min=0).sqrt()
 
 

@@ -1,4 +1,4 @@
-r"""The polar factor UVᵀ of a matrix by multiplications alone.
+r"""The polar factor UVᵀ of a matrix (UVᴴ of a complex one) by multiplications alone.
 
 Each of four steps maps every singular value x ↦ a·x + b·x³ + c·x⁵, an odd polynomial. Its coefficients minimise the
 largest error on the interval that the step before it leaves: minimax steps, composed greedily, as by Amsel and others
@@ -70,7 +70,7 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     """The polar factor UVᵀ of every matrix of a batch: the same singular vectors, singular values close to one.
 
     Args:
-        matrices: a batch, in float32 or float64; a zero matrix stays zero.
+        matrices: a batch, in float32, float64 or complex; a zero matrix stays zero.
         products: the type to multiply in; None is bfloat16 for float32 on an accelerator, else the matrices' own.
         elsewhere: the other columns, if `matrices` has only some of the columns of wide matrices.
 
@@ -82,24 +82,25 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     dtype = products or (torch.bfloat16 if fast else matrices.dtype)
     half = torch.finfo(dtype).bits == 16
     tall = elsewhere is HERE and matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
+    x = matrices.mH if tall else matrices
     # divide by a power of two first, so that the squares of very small or large numbers neither vanish nor overflow
     largest = elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf)
     lowest = math.frexp(torch.finfo(x.dtype).tiny)[1]
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
+    # by powers of two again: a matrix that travelled in `dtype` is then no different from one that did not
     size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
-    x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
+    x = x.mul_(torch.ldexp(torch.ones_like(size), -torch.frexp(size).exponent)).to(dtype)
     steps = ROUNDED if half else EXACT
     wide = elsewhere is not HERE or x.shape[-1] >= 2 * x.shape[-2]
     x = (_through_gram(x, steps, 2 if half else 0, elsewhere) if wide else _directly(x, steps)).to(matrices.dtype)
-    return x.mT if tall else x
+    return x.mH if tall else x
 
 
 def _opening(x: Tensor, b: float, c: float, elsewhere: Columns = HERE) -> tuple[Tensor, Tensor, Tensor]:
     """Divide x by its 8-norm, in place; return it, its gram, and b·gram + c·gram²."""
-    gram = elsewhere.sum(x @ x.mT)
+    gram = elsewhere.sum(x @ x.mH)
     square = gram @ gram
-    # the Frobenius norm is now one, or zero, and zero must stay zero
+    # the Frobenius norm is now between a half and one, or zero, and zero must stay zero
     wide = torch.promote_types(x.dtype, torch.float32)
     size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True, dtype=wide).sqrt()
     size.clamp_(min=torch.finfo(wide).eps)
@@ -115,7 +116,7 @@ def _directly(x: Tensor, steps: tuple[tuple[float, float, float], ...]) -> Tenso
     other = torch.baddbmm(x, factor, x, beta=a)
     for a, b, c in others:
         x, other = other, x
-        torch.bmm(x, x.mT, out=gram)
+        torch.bmm(x, x.mH, out=gram)
         torch.baddbmm(gram, gram, gram, beta=b, alpha=c, out=factor)
         torch.baddbmm(x, factor, x, beta=a, out=other)
     return other
@@ -135,7 +136,7 @@ def _through_gram(
         if at:
             if at <= alone:
                 x = factor @ x
-                gram = elsewhere.sum(torch.bmm(x, x.mT))
+                gram = elsewhere.sum(torch.bmm(x, x.mH))
             else:
                 gram = torch.bmm(torch.bmm(step, gram, out=other), step)
             step = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)

@@ -3,14 +3,15 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, a_t^4 \min(\tfrac14, 2 M_t)\big)\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, p_t \min(\tfrac14, 2 M_t)\big)\Big),
+   \qquad p_t = e^{2 - 2/a_t^2}.
 
 A layer moves by about μ/√t of its size. With √t and a quarter, a random walk of the weights stays below their own size.
 With √2/D, a chain of layers carries the output no further than a random target is away. M is the size of the momentum
 in units of a typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. Below 1/8 the gradients vanish or cancel
 each other, and steps shorten in proportion to M. a says how alike in size the gradients of successive batches are: 1 if
-all have one size. If most batches are fitted already and few have a large gradient, a⁴ is small. `docs/derivation.md`
-has the reasons.
+all have one size. p is the share of the batches that has the gradient; it is small if most batches are fitted already
+and few have a large gradient. `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -121,7 +122,8 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**4, min=SHORTEST)
+    share = xp.exp(2 - 2 / (alike * alike))  # p, of batches that have the gradient
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * share, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)

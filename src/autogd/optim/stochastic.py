@@ -10,6 +10,7 @@ from torch import Tensor
 from autogd.engine.backend import Average, Backend, Step
 from autogd.engine.steps import gradients
 from autogd.geometry.atom import Rule
+from autogd.geometry.complex import as_real
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
@@ -75,7 +76,7 @@ class StochasticAGD(AGD):
         )  # fmt: skip
         # the rate's scalars are saved with the groups, since torch keeps a number's type there; make them now, since
         # torch.distributed.checkpoint only loads what exists
-        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        wide = any(p.dtype.to_real() == torch.float64 for group in self.param_groups for p in group["params"])
         self.param_groups[0]["rate"] = torch.zeros(len(RateState._fields), dtype=torch.float64 if wide else None)
 
     def _take(self, backend: Backend) -> None:
@@ -87,6 +88,8 @@ class StochasticAGD(AGD):
         if self._ready is not backend or not all(states):
             self._prepare_state(backend, grads)
         momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
+        if plan.complex:
+            averages = [as_real(average) for average in averages]
 
         norms = backend.measure(grads, momenta)
         summary = summarise(norms.gradients, plan)

@@ -129,6 +129,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *,
         rule = overrides.pop(name, None)
         told: tuple[Atom, Source] | None = None if rule is None else (rule(parameter, module), "you")
         atom, source = told or _find(name, parameter, owners)
+        atom = atom.on_real_view(parameter)
         found.setdefault(parameter, []).append(Role(name, parameter, module, atom, source=source))
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
@@ -207,9 +208,8 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
             stacklevel=2,
         )
     owner = nn.Module()
-    roles = [
-        Role(name, p, owner, overrides[name](p, None) if name in overrides else lone(p)) for name, p in named.items()
-    ]
+    atoms = {name: overrides[name](p, None) if name in overrides else lone(p) for name, p in named.items()}
+    roles = [Role(name, p, owner, atoms[name].on_real_view(p)) for name, p in named.items()]
     return _free_readout(roles, list(named.values()))
 
 

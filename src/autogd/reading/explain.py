@@ -101,6 +101,8 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
 
 def _stored(atom: Atom) -> str:
     names = ["out" if i in atom.rows else "in" if i in atom.columns else str(n) for i, n in enumerate(atom.shape)]
+    if atom.complex:
+        names[atom.rows[-1]] = "re/im"
     return " × ".join(names)
 
 

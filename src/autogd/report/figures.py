@@ -71,8 +71,8 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
 
 
 def png_with_legend(figure: Any) -> bytes:
-    """The figure as a PNG, with the first panel's legend below all panels."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    """The figure as a PNG; below all panels, the legend of the one with the most lines."""
+    handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda legend: len(legend[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
@@ -131,6 +131,11 @@ def _histories(group: Group) -> list[list[dict[str, Any]]]:
     return [metrics for metrics in (run.metrics() for run in one_a_seed(group.runs)) if metrics]
 
 
+def _rounded(value: float) -> float:
+    """Without the last digits: matplotlib warns of an axis that is as short as a rounding error of a constant rate."""
+    return float(f"{value:.9g}")
+
+
 def _line(axes: Any, panel: str, histories: list[list[dict[str, Any]]], style: dict[str, Any]) -> None:
     epochs = sorted({line["epoch"] for metrics in histories for line in metrics})
     marker = "o" if len(epochs) == 1 else None
@@ -140,12 +145,12 @@ def _line(axes: Any, panel: str, histories: list[list[dict[str, Any]]], style: d
         for metrics in histories:
             for line in metrics:
                 if line[name] is not None:
-                    found[line["epoch"]].append(line[name])
+                    found[line["epoch"]].append(_rounded(line[name]))
         return [found[epoch] or [float("nan")] for epoch in epochs]
 
     def plot(name: str, low: str, high: str, **changes: Any) -> None:
         values = over_seeds(name)
-        mean = [sum(v) / len(v) for v in values]
+        mean = [_rounded(sum(v) / len(v)) for v in values]
         axes.plot(epochs, mean, marker=marker, **{**style, **changes})
         if style["color"] == REST:
             return

@@ -25,6 +25,7 @@ def is_native(plan: Plan) -> bool:
     from autogd.engine.library import library  # not before it can be run as a program
 
     ours = all(local(parameter).dtype == torch.float32 for parameter in plan.parameters)
+    ours &= not any(atom.complex for atom in plan.atoms)
     return ours and plan.on_cpu and plan.one_device and library() is not None
 
 
@@ -53,7 +54,7 @@ class Sharded(SingleTensor):
 
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
         super().__init__(plan, geometry, momentum)
-        self.spread = Spread(plan.parameters, plan.atoms, copies, rational if momentum and is_native(plan) else None)
+        self.spread = Spread(plan.weights, plan.atoms, copies, rational if momentum and is_native(plan) else None)
         self.copies = copies if any(not is_sharded(parameter) for parameter in plan.parameters) else None
         self.alike: Tensor | None = None  # whether the copies still are copies
 
@@ -63,7 +64,7 @@ class Sharded(SingleTensor):
         if not momenta:
             return self._mask_if_different(super().measure(grads))
         plan = self.plan
-        measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
+        measured = [grads, momenta, plan.weights] if plan.holds else [grads, momenta]
         sums = self.all_reduce(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
         weights = plan.map_sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
         return self._mask_if_different(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))

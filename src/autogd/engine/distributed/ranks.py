@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autogd.engine.distributed.shards import is_sharded, local
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import as_real
 from autogd.reading.chain import Runs, joined
 
 __all__ = [
@@ -200,7 +201,7 @@ def _fingerprint(parameter: Tensor) -> Tensor:
     """Two sums of a tensor's numbers, and the norm of its gradient."""
     sums = torch.zeros(3, dtype=torch.float64, device=parameter.device)
     for place, some in enumerate(parameter.detach().flatten().split(CHUNK)):
-        numbers = some.double()
+        numbers = as_real(some).double().flatten()
         # the second tells a permutation, too
         places = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=torch.float64)
         sums[0] += numbers.sum()
@@ -219,7 +220,7 @@ def _gradient_norm(parameter: Tensor) -> Tensor:
     grad = parameter.grad
     if grad is None or is_sharded(parameter):
         return torch.zeros((), dtype=torch.float64)
-    numbers = grad.coalesce()._values() if grad.is_sparse else grad
+    numbers = as_real(grad.coalesce()._values() if grad.is_sparse else grad)
     return torch.linalg.vector_norm(numbers, dtype=torch.float64 if numbers.dtype == torch.float64 else torch.float32)
 
 

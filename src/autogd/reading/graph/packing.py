@@ -41,7 +41,7 @@ def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
         if operation == "Glu":
             picks = halves(graph, node, axes)
             results = [Moved((node, 0), axes, tuple(Picked(f, entry) for f in picks)) for entry in (0, 1)]
-        elif operation in ADDS and is_fresh(graph, graph.sources[node][1 - position]):
+        elif operation in ADDS and is_fresh(graph, graph.other(node, position)):
             results = [Moved((node, 0), aligned(axes, graph.shape((node, 0))))]
         else:
             results = moved(graph, node, axes)
@@ -80,7 +80,7 @@ def is_gate(graph: Graph, value: Value, hops: int = 8) -> bool:
             if any(_multiplies(graph, node, later, at, value) for later, at in graph.consumers((node, 0))):
                 return True
         elif operation in ADDS:
-            if is_fresh(graph, graph.sources[node][1 - position]) and is_gate(graph, (node, 0), hops - 1):
+            if is_fresh(graph, graph.other(node, position)) and is_gate(graph, (node, 0), hops - 1):
                 return True
         elif operation in CHOICES or operation in _SIMPLE:
             numbers = range(len(node._input_metadata))
@@ -94,8 +94,7 @@ def _multiplies(graph: Graph, sigmoid: Any, node: Any, position: int, before: Va
         return False
     if graph.operation(node) in ("Rsub", "Sub"):  # 1 - z
         return any(graph.operation(later) == "Mul" for later, _ in graph.consumers((node, 0)))
-    other = graph.sources[node][1 - position] if position < 2 else (None, 0)
-    return other != before  # x times the sigmoid of x is an activation, not a gate
+    return graph.other(node, position) != before  # x times the sigmoid of x is an activation, not a gate
 
 
 def _rejoined(graph: Graph, whole: Value, parts: list[Value]) -> bool:

@@ -133,7 +133,7 @@ def multiplied(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
 
 
 def _shape_of_other(graph: Graph, node: Any, position: int) -> tuple[int, ...]:
-    source = graph.sources[node][1 - position]
+    source = graph.other(node, position)
     if source[0] is not None:
         return graph.shape(source)
     saved = getattr(node, "_saved_other" if position == 0 else "_saved_self", None)

@@ -132,6 +132,7 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     for parameter, leaf in graph.leaves.items():
         if (flat := flat_buffer(graph, leaf)) is not None:
             uses[parameter], told[parameter] = flat[0], [flat[1]]
+    told = {p: [atom.on_real_view(p) for atom in candidates] for p, candidates in told.items()}
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
     for parameter in reading.readouts:

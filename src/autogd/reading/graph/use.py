@@ -24,6 +24,7 @@ class Use:
         picked: what was picked beforehand.
         taps: how many products a convolution adds up.
         source: what it is multiplied with.
+        pair: the factor that holds real and imaginary parts.
         gate: whether the product opens a gate.
         scales: whether it scales another parameter, as the lengths of weight normalisation do, and how many columns
             that has.
@@ -39,6 +40,7 @@ class Use:
     picked: tuple[Picked, ...] = ()
     taps: int = 1
     source: Value = (None, 0)
+    pair: tuple[Factor, ...] = ()
     gate: bool = False
     scales: int = 0
     wide: bool = False
@@ -53,12 +55,13 @@ class Trail:
     picked: tuple[Picked, ...] = ()
     inner: tuple[Factor, ...] = ()  # contracted with another parameter so far
     looked: tuple[Factor, ...] = ()  # looked up by an index
+    pair: tuple[Factor, ...] = ()  # holds real and imaginary parts
 
 
 def used(kind: str, node: Any, trail: Trail, **parts: Any) -> Use:
     """A use at the end of a trail; what was looked up by an index counts parts."""
     parts["grid"] = (*parts.get("grid", ()), *trail.looked)
-    return Use(kind, node, picked=trail.picked, **parts)
+    return Use(kind, node, picked=trail.picked, pair=trail.pair, **parts)
 
 
 def vector(kind: str, graph: Graph, node: Any, trail: Trail, *, fresh: bool = False, dim: int | None = None) -> Use:
