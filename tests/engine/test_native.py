@@ -15,7 +15,7 @@ from autogd.engine.library import SOURCES, compile_passes, library
 from autogd.engine.native import Native
 from autogd.engine.plan import make_plan
 from autogd.engine.rational import orthogonalise
-from autogd.geometry.atom import bias, matrix
+from autogd.geometry.atoms import bias, matrix
 from drawn_tensors import needs_library
 
 

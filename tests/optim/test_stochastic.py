@@ -52,7 +52,7 @@ def test_a_step_moves_every_layer_by_its_share_of_the_law():
 
 
 def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
-    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
+    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP), (4, 0, STEP)):
         for t in (1, 9, 10_000):
             rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain, BOUND)
             assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
