@@ -260,6 +260,43 @@ def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(as_o
     assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
 
 
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_a_batch_without_any_gradient_changes_nothing(device, request):
+    if device == "accelerator":
+        request.getfixturevalue("as_on_an_accelerator")
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model)
+
+    def step(scale):
+        optimiser.zero_grad()
+        (model(torch.randn(4, 8)).square().mean() * scale).backward()
+        optimiser.step()
+        states = [tensor for state in optimiser.state.values() for tensor in state.values()]
+        return [t.detach().clone() for t in (*model.parameters(), *states, optimiser.param_groups[0]["rate"])]
+
+    step(1.0)
+    before = step(1.0)
+    assert all(torch.equal(one, two) for one, two in zip(before, step(0.0), strict=True))
+    assert not any(torch.equal(one, two) for one, two in zip(before, step(1.0), strict=True))
+
+
+def test_a_group_at_rate_zero_keeps_its_weights_and_its_average():
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model, groups={"layers.0.*": {"gain": 1.0}, "layers.1.*": {"gain": 1.0}})
+    first = model.layers[0].weight
+
+    def step():
+        optimiser.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimiser.step()
+        return first.detach().clone(), optimiser.state[first]["average"].clone()
+
+    before = [step() for _ in range(5)][-1]
+    assert not torch.equal(*before)
+    next(group for group in optimiser.param_groups if first is group["params"][0])["lr"] = 0.0
+    assert all(torch.equal(one, two) for one, two in zip(before, step(), strict=True))
+
+
 @pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, groups=2), nn.ConvTranspose2d(8, 8, 3, groups=2), nn.LSTM(3, 5)])
 def test_every_kind_of_cut_is_moved(layer):
     optimiser = StochasticAGD(layer)
