@@ -256,6 +256,7 @@ def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(as_o
         optimiser.step()
         moved = [not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True)]
         assert moved == [not bad] * 2
+        assert bool(optimiser.learning_rate > 0) == (not bad)
     assert int(optimiser.skipped_steps) == 1
     assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
 
@@ -274,6 +275,7 @@ def test_a_batch_without_any_gradient_changes_nothing(device, request):
         states = [tensor for state in optimiser.state.values() for tensor in state.values()]
         return [t.detach().clone() for t in (*model.parameters(), *states, optimiser.param_groups[0]["rate"])]
 
+    step(0.0)  # before there is a state, too
     step(1.0)
     before = step(1.0)
     assert all(torch.equal(one, two) for one, two in zip(before, step(0.0), strict=True))

@@ -130,7 +130,7 @@ class StochasticAGD(AGD):
         size, peers = momentum_size(momenta, before.steps), self._peers
         chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
         bound = self.majorisation.learning_rate
-        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
+        eta = learning_rate(state.steps, size, state.alike, L, chain, bound)
         return torch.where(counts, eta, 0), state, gradient_factor
 
     def _notice_schedule(self) -> None:
