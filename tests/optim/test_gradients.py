@@ -209,3 +209,20 @@ def test_to_ascend_the_negative_objective_is_to_descend(make, foreach):
         ends.append([parameter.detach() for parameter in model.parameters()])
     for one, two in zip(*ends, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("averaging", [False, True])
+def test_on_a_device_where_it_may_not_look_a_masked_step_has_no_rate_and_leaves_no_trace(
+    averaging, as_on_an_accelerator
+):
+    model = nn.Linear(4, 2).double()
+    optimiser = AGD(model, averaging=averaging)
+    for bad in (False, True, False):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, math.nan if bad else 1.0)
+        optimiser.step()
+        assert bool(optimiser.learning_rate > 0) == (not bad)
+        moved = [not torch.equal(one, two) for one, two in zip(model.parameters(), before, strict=True)]
+        assert moved == [not bad] * 2
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
