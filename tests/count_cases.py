@@ -81,7 +81,7 @@ def gpt2_small(rank, world, given):
 
 
 def experts_stay(rank, world, given):
-    """Experts that are cut along their first dimension are orthogonalised where they are."""
+    """Experts that are cut along their first dimension are orthogonalised in place, without an exchange."""
     mesh = init_device_mesh("cpu", (world,))
     torch.manual_seed(0)
     full, slope = torch.randn(8, 6, 5, dtype=torch.float64), torch.randn(8, 6, 5, dtype=torch.float64)

@@ -6,7 +6,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd.engine.library import library
-from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.atoms import (
+    Atom,
+    Rule,
+    bias,
+    bilinear,
+    embedding,
+    gain,
+    kernel,
+    matrix,
+    on_real_view,
+    scalars,
+    token,
+)
 
 needs_library = pytest.mark.skipif(library() is None, reason="the passes in C are not compiled here")
 small = st.integers(1, 5)
@@ -20,7 +32,7 @@ def convolution(groups: int, transposed: bool) -> nn.Module:
 
 def _complex(rule: Rule, *shape: int) -> Atom:
     weight = torch.zeros(shape, dtype=torch.complex64)
-    return rule(weight, None).on_real_view(weight)
+    return on_real_view(rule(weight, None), weight)
 
 
 @st.composite

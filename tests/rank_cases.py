@@ -75,7 +75,7 @@ def train(build, make, mesh="alone", steps=STEPS, dtype=torch.float64):
         (forward(x) - y).square().mean().backward()
         optimiser.step()
         rates.append(optimiser.learning_rate)
-        if i == steps // 2:  # a look at both weights on the way must not change where the gradients are taken
+        if i == steps // 2:  # reading both weights on the way must not change where the gradients are taken
             with torch.no_grad():
                 outputs.append(model(everyone))
                 with optimiser.averaged():

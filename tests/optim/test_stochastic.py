@@ -52,7 +52,7 @@ def test_a_step_moves_every_layer_by_its_share_of_the_law():
 
 
 def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
-    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
+    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP), (4, 0, STEP)):
         for t in (1, 9, 10_000):
             rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain, BOUND)
             assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
@@ -118,6 +118,14 @@ def test_typical_sizes_at_the_ends_of_float32_stay_finite():
         state, factor = next_state(state, torch.tensor(size), torch.tensor(True))
         assert bool(torch.isfinite(factor))
         assert bool((state.typical > 0) & torch.isfinite(state.typical))
+
+
+@pytest.mark.parametrize("G", [0.0, math.nan, math.inf])
+def test_a_batch_that_does_not_count_leaves_the_rate_as_it_was(G):
+    for before in ([7.0, 2.0, 3.0, 0.5], [0.0, 0.0, 0.0, 0.0]):
+        after, factor = next_state(RateState(*torch.tensor(before)), torch.tensor(G), torch.tensor(False))
+        assert [float(number) for number in after] == before
+        assert float(factor) == 0
 
 
 def _closure(model, optimiser, x, y):
@@ -248,8 +256,47 @@ def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(as_o
         optimiser.step()
         moved = [not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True)]
         assert moved == [not bad] * 2
+        assert bool(optimiser.learning_rate > 0) == (not bad)
     assert int(optimiser.skipped_steps) == 1
     assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
+
+
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_a_batch_without_any_gradient_changes_nothing(device, request):
+    if device == "accelerator":
+        request.getfixturevalue("as_on_an_accelerator")
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model)
+
+    def step(scale):
+        optimiser.zero_grad()
+        (model(torch.randn(4, 8)).square().mean() * scale).backward()
+        optimiser.step()
+        states = [tensor for state in optimiser.state.values() for tensor in state.values()]
+        return [t.detach().clone() for t in (*model.parameters(), *states, optimiser.param_groups[0]["rate"])]
+
+    step(0.0)  # before there is a state, too
+    step(1.0)
+    before = step(1.0)
+    assert all(torch.equal(one, two) for one, two in zip(before, step(0.0), strict=True))
+    assert not any(torch.equal(one, two) for one, two in zip(before, step(1.0), strict=True))
+
+
+def test_a_group_at_rate_zero_keeps_its_weights_and_its_average():
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model, groups={"layers.0.*": {"gain": 1.0}, "layers.1.*": {"gain": 1.0}})
+    first = model.layers[0].weight
+
+    def step():
+        optimiser.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimiser.step()
+        return first.detach().clone(), optimiser.state[first]["average"].clone()
+
+    before = [step() for _ in range(5)][-1]
+    assert not torch.equal(*before)
+    next(group for group in optimiser.param_groups if first is group["params"][0])["lr"] = 0.0
+    assert all(torch.equal(one, two) for one, two in zip(before, step(), strict=True))
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, groups=2), nn.ConvTranspose2d(8, 8, 3, groups=2), nn.LSTM(3, 5)])

@@ -1,4 +1,4 @@
-"""Modules that nobody registered: every parameter is read from the forward pass, and the loss goes down."""
+"""Unregistered modules: every parameter is read from the forward pass, and the loss goes down."""
 
 import pytest
 import torch

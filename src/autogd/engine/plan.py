@@ -81,7 +81,7 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
         dtypes: likewise.
         weight_of: the number of a bias to the number of the weight of its layer.
 
-    >>> from autogd.geometry.atom import bias, matrix
+    >>> from autogd.geometry.atoms import bias, matrix
     >>> layer = torch.nn.Linear(4, 2)
     >>> constants_of([matrix(layer.weight), bias(layer.bias)], [torch.float32] * 2, {1: 0}).own_weight
     [0, 0]

@@ -14,16 +14,15 @@ A new layer type is a new function here or in `autogd.geometry.atoms`, never a b
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
 
 from autogd.geometry.complex import as_real
-from autogd.geometry.depth import VECTOR  # the depth share of a vector, 1/32
 
-__all__ = ["LAYERS", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
+__all__ = ["LAYERS", "Atom", "Rule", "Start", "divide", "kernel", "matrix"]
 
 LAYERS = ("matrix", "kernel", "bilinear", "experts")  # the kinds that map a layer's inputs to its outputs
 
@@ -113,18 +112,6 @@ class Atom:
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
         return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
 
-    def on_real_view(self, parameter: Tensor) -> "Atom":
-        """The atom of a complex parameter's real view; of any other parameter, the atom as it is.
-
-        >>> weight = nn.Linear(16, 4).weight.cfloat()
-        >>> atom = matrix(weight).on_real_view(weight)
-        >>> atom.shape, atom.fan_out, atom.scale
-        ((4, 16, 2), 4, 0.5)
-        """
-        if not parameter.is_complex() or self.complex:
-            return self
-        return replace(self, shape=(*self.shape, 2), rows=(*self.rows, len(self.shape)), complex=True)
-
     def cut(self, tensor: Tensor) -> Tensor:
         """View a tensor of the parameter's shape as the grid of matrices; a complex one is viewed as real."""
         tensor = as_real(tensor)
@@ -163,7 +150,7 @@ def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, t
     """
     first, second = weight.shape
     outputs, inputs = (second, first) if transposed else (first, second)
-    outputs = _divide(outputs, stack, weight)
+    outputs = divide(outputs, stack, weight)
     scale = math.sqrt(outputs / inputs)
     if stack == 1:
         rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
@@ -186,7 +173,7 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     groups = getattr(module, "groups", 1)
     transposed = getattr(module, "transposed", False)
     lead, other, *taps = weight.shape
-    within = _divide(lead, groups, weight)
+    within = divide(lead, groups, weight)
     # a transposed convolution stores (in, out/groups, taps...): the first dimension is the input
     outputs, inputs = (other, within) if transposed else (within, other)
     scale = math.sqrt(outputs / inputs / math.prod(taps))
@@ -197,22 +184,8 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
 
 
-def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
-    r"""A d × 1 matrix that acts on the constant input 1.
-
-    A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
-    scale is √(d/1). It adds to that weight's output, so it starts at zero: the weight alone keeps the size right.
-
-    >>> bias(nn.Linear(3, 16).bias).scale
-    4.0
-    """
-    d = _divide(weight.numel(), stack, weight)
-    if stack == 1:
-        return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
-    return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def _divide(size: int, stack: int, weight: Tensor) -> int:
+def divide(size: int, stack: int, weight: Tensor) -> int:
+    """The size of one of `stack` equal parts."""
     if size % stack:
         raise ValueError(f"a tensor of shape {tuple(weight.shape)} cannot be cut into {stack} equal parts")
     return size // stack

@@ -28,11 +28,7 @@ def direction_for(atom: Atom, geometry: Geometry) -> Callable[[Tensor], Tensor]:
     vector = atom.fan_in == 1 or atom.fan_out == 1
     if vector or geometry == "frobenius":
         return normalise
-    return _orthogonalise_complex if atom.complex else orthogonalise
-
-
-def _orthogonalise_complex(matrices: Tensor) -> Tensor:
-    return to_rows(orthogonalise(from_rows(matrices)))
+    return (lambda matrices: to_rows(orthogonalise(from_rows(matrices)))) if atom.complex else orthogonalise
 
 
 def normalise(matrices: Tensor) -> Tensor:

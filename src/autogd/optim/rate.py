@@ -84,7 +84,7 @@ def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[
     change = xp.where(state.steps > 0, G / state.last, 1)
     alike = xp.where(state.steps > 0, state.alike, 1)
     alike = alike + xp.clip(newest, min=1 / MEMORY) * (2 / (change + 1 / change) - alike)
-    new = (learnt, xp.clip(G, min=TINY), alike)
+    new = (learnt, G, alike)
     after = RateState(steps, *(xp.where(counts, a, b) for a, b in zip(new, state[1:], strict=True)))
     return after, xp.where(counts, ratio * (typical / learnt) / G, 0)
 

@@ -107,6 +107,7 @@ class StochasticAGD(AGD):
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
+        # hidden maps above their size come back; from one number a map to one a part
         keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
@@ -129,7 +130,7 @@ class StochasticAGD(AGD):
         size, peers = momentum_size(momenta, before.steps), self._peers
         chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
         bound = self.majorisation.learning_rate
-        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
+        eta = learning_rate(state.steps, size, state.alike, L, chain, bound)
         return torch.where(counts, eta, 0), state, gradient_factor
 
     def _notice_schedule(self) -> None:

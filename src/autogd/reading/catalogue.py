@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atom import LAYERS
-from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, token
+from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, on_real_view, token
 from autogd.geometry.depth import VECTOR, bias_share
 from autogd.reading.others import OTHERS
 from autogd.reading.parametrised import parametrised
@@ -129,7 +129,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *,
         rule = overrides.pop(name, None)
         told: tuple[Atom, Source] | None = None if rule is None else (rule(parameter, module), "you")
         atom, source = told or _find(name, parameter, owners)
-        atom = atom.on_real_view(parameter)
+        atom = on_real_view(atom, parameter)
         found.setdefault(parameter, []).append(Role(name, parameter, module, atom, source=source))
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
@@ -209,7 +209,7 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
         )
     owner = nn.Module()
     atoms = {name: overrides[name](p, None) if name in overrides else lone(p) for name, p in named.items()}
-    roles = [Role(name, p, owner, atoms[name].on_real_view(p)) for name, p in named.items()]
+    roles = [Role(name, p, owner, on_real_view(atoms[name], p)) for name, p in named.items()]
     return _free_readout(roles, list(named.values()))
 
 

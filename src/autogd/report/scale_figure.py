@@ -1,10 +1,9 @@
 """What a step costs a rank, drawn over the number of ranks."""
 
-import io
 from collections.abc import Mapping, Sequence
 
 from autogd.experiments.scale.cost import Cost
-from autogd.report.figures import series_styles
+from autogd.report.figures import png_with_legend, series_styles
 
 __all__ = ["draw_scale"]
 
@@ -20,7 +19,7 @@ def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ())
     >>> draw_scale([Cost("ours", "fsdp", n, (Load(0, 1, 1, 1, 1, 1),)) for n in (1, 2)])[1:4]
     b'PNG'
     """
-    from matplotlib.figure import Figure  # the object, not pyplot: no window, no state
+    from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
     figure = Figure(figsize=(9.2, 3.6), dpi=130, layout="constrained")
     methods = list(dict.fromkeys(cost.method for cost in found))
@@ -44,8 +43,4 @@ def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ())
         axes.set_title(f"{title} in a step, of the rank that has the most", fontsize=9)
         axes.tick_params(which="both", labelsize=8)
         axes.grid(alpha=0.3)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    return png_with_legend(figure)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.atoms import on_real_view
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.reading.graph.cuts import atoms_of_uses
 from autogd.reading.graph.flat import flat_buffer
@@ -132,7 +133,7 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     for parameter, leaf in graph.leaves.items():
         if (flat := flat_buffer(graph, leaf)) is not None:
             uses[parameter], told[parameter] = flat[0], [flat[1]]
-    told = {p: [atom.on_real_view(p) for atom in candidates] for p, candidates in told.items()}
+    told = {p: [on_real_view(atom, p) for atom in candidates] for p, candidates in told.items()}
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
     for parameter in reading.readouts:
