@@ -294,3 +294,17 @@ def test_a_fourier_neural_operator_gets_as_far_as_adam():
         twin = copy.deepcopy(model)
         adams.append(drop_of(twin, torch.optim.Adam(twin.parameters(), lr=lr), x, y))
     assert drop_of(model, StochasticAGD(model), x, y) > 0.8 * max(adams)
+
+
+@pytest.mark.parametrize("optimiser", [AGD, StochasticAGD])
+def test_a_complex_weight_that_was_given_other_memory_still_moves(optimiser):
+    model = nn.Linear(3, 3, bias=False, dtype=torch.complex64)
+    weight, stepper = model.weight, optimiser(model)
+    for _ in range(2):
+        weight.grad = torch.randn_like(weight)
+        stepper.step()
+        weight.data = weight.data.clone()
+        before = weight.detach().clone()
+    weight.grad = torch.randn_like(weight)
+    stepper.step()
+    assert (weight - before).abs().min() > 0

@@ -1,6 +1,6 @@
-"""What is worked on at a time: small tensors of one shape are stacked, large ones are chunked.
+"""Bundles: stack small tensors of one shape, chunk large ones.
 
-Many small tensors cost more in calls than in arithmetic, and a copy of a vocabulary's whole table would be a large one.
+Many small tensors cost more in calls than in arithmetic. A copy of a whole vocabulary's table would cost memory.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Bundle:
 
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
-    """The plan's tensors, in its order, as many at a time as there is room for."""
+    """Bundle the plan's tensors, in its order, each bundle as large as fits."""
     weights = plan.weights
 
     def kind(at: int) -> object:

@@ -36,7 +36,7 @@ class Foreach(SingleTensor):
             self.stacks += [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
             start = stop
         self.small = start
-        # those that follow are measured in one call, up to the first that is better taken in pieces
+        # tensors from `small` to `middle` are measured in one call; those after it, in pieces
         large = (at for at in range(start, plan.whole) if piecewise(plan.weights[at]))
         self.middle = next(large, plan.whole)
 
@@ -114,7 +114,7 @@ class Foreach(SingleTensor):
         assert step.average is not None
         each = zip(weights, means, changes.unbind(), keeps.to(parts).view(bundle.each).unbind(), strict=True)
         for at, (weight, mean, change, keep) in enumerate(each, where.start):
-            # in half precision, a factor and a step would be too coarse one after the other
+            # in half precision, round once, after the factor and the step
             moved = weight if weight.dtype == change.dtype else weight.to(change.dtype)
             moved.view(bundle.shape[1:]).mul_(keep)
             moved.add_(change)
@@ -123,7 +123,7 @@ class Foreach(SingleTensor):
             mean.lerp_(weight.to(mean.dtype), step.average.share[at].to(mean))
 
     def _look_ahead(self, momentum: Tensor, grad: Tensor, step: Step) -> Tensor:
-        """Renew the momentum of stacked tensors, and give Nesterov's view of it; by pieces, which a cache holds."""
+        """Renew the momentum of stacked tensors, and return Nesterov's view of it; chunked to fit a cache."""
         wide = torch.promote_types(grad.dtype, torch.float32)
         ahead = torch.empty_like(grad, dtype=wide)
         assert step.gradient_factor is not None
@@ -140,7 +140,7 @@ class Foreach(SingleTensor):
         return ahead
 
     def _mix(self, step: Step, averages: Sequence[Tensor]) -> None:
-        """Bring weights and averages nearer to each other, and decay the averages in proportion; in place."""
+        """Move weights and averages along their difference, and decay the averages in proportion; in place."""
         average, count = step.average, len(averages)
         assert average is not None
         assert average.along is not None
@@ -165,7 +165,7 @@ class Foreach(SingleTensor):
             into.append(target if lie is None else lie.table(target))
             slopes.append(slope if lie is None else lie.table(slope))
             factors.append(atom.spread(c) if lie is None else lie.spread(c.to(tensor.dtype), atom))
-        # what was measured last may still be in a cache: begin with it
+        # start with what was measured last: it may still be in a cache
         into, slopes, factors = into[::-1], slopes[::-1], factors[::-1]
         if finite is None:
             torch._foreach_addcmul_(into, slopes, factors)
@@ -180,7 +180,7 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 
 def _batches(tensors: list[Tensor]) -> Iterator[slice]:
-    """Cut a list so that a copy of a piece of it is small beside the whole: at most a twentieth, or one tensor."""
+    """Cut a list into batches, each small enough to copy: at most a twentieth of all numbers, or one tensor."""
     most = sum(tensor.numel() for tensor in tensors) // 20
     start, held = 0, 0
     for at, tensor in enumerate(tensors):

@@ -92,7 +92,7 @@ def _check_patterns(names: list[str], patterns: Mapping[str, Mapping[str, Any]])
 
 
 def refuse_settings(owner: str, given: Iterable[str]) -> None:
-    """Say why there is no such setting, and what there is instead.
+    """Explain why there is no such setting, and what to use instead.
 
     >>> refuse_settings("AGD", ["lr"])
     Traceback (most recent call last):
@@ -134,13 +134,13 @@ def check_geometry(name: str) -> Geometry:
 
 
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
-    """A setting must be a finite number above zero, or at zero where that is allowed."""
+    """A setting must be a finite number above zero; some may be zero."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_too):
         raise ValueError(f"{name}: expected a finite number {'≥' if zero_too else '>'} 0, found {value}")
 
 
 def check_settings(group: Mapping[str, Any]) -> None:
-    """The settings of a group, those that it has."""
+    """Check the settings that a group has."""
     multiplier(group)
     check_number("gain", group.get("gain", 1.0))
     check_number("weight_decay", group.get("weight_decay", 0.0), zero_too=True)

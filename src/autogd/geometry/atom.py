@@ -42,7 +42,7 @@ class Atom:
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
         depth_share: how many layers one part counts for; a step moves each part by depth_share · η/L of its size.
-        stack: how many layers the tensor packs, or which share of one it is; depth_share · stack is added to L.
+        stack: how many layers the tensor packs, or its share of one layer; depth_share · stack is added to L.
         free: whether its size carries information (a readout, a gate), so that StochasticAGD does not hold it.
         complex: whether the matrices are complex; the last of `rows` then holds real and imaginary parts.
 

@@ -1,4 +1,4 @@
-"""How large is a tensor: one number for every part of an atom."""
+"""The size of a tensor: one number for every part of an atom."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from autogd.geometry.complex import from_rows
 
 __all__ = ["LEAST", "accumulation_dtype", "frobenius", "operator_norm", "rounding"]
 
-# Beside the largest tensor, no gradient this small is signal, in any type: a batch norm over two samples has none.
+# Relative to the largest tensor, no gradient this small is signal, in any type. Example: a batch norm of two samples.
 LEAST = 64 * torch.finfo(torch.float64).eps
 
 
@@ -52,9 +52,9 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
     """What rounding alone can leave in the gradient of a bias that should be zero, as a share of another dual norm.
 
-    Beside its own layer's weight, 64 eps, 2 in half precision: `benchmarks/rounding.py` saw up to 10 in float32 and
-    float64. A bias whose weight has no gradient is measured beside the largest tensor: 64 eps, and a sixteenth of eps
-    in half precision, where gradients that count may be that small.
+    Relative to its own layer's weight: 64 eps, 2 eps in half precision (`benchmarks/rounding.py` saw up to 10 eps in
+    float32 and float64). A bias whose weight has no gradient is compared with the largest tensor: 64 eps, and a
+    sixteenth of eps in half precision, since gradients that count may be that small there.
 
     >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
     True

@@ -1,20 +1,20 @@
 r"""The polar factor UVᵀ of a matrix (UVᴴ of a complex one) by multiplications alone.
 
-Each of four steps maps every singular value x ↦ a·x + b·x³ + c·x⁵, an odd polynomial, with the coefficients of least
-largest error on the interval where the steps before it left them: minimax steps composed greedily, as Amsel and others
-do in "The Polar Express" (arXiv 2505.16932). Two things make them few. The first interval is short: a matrix is divided
-by :math:`\|(XX^T)^2\|_F^{1/4}`, the 8-norm of its singular values, which lies between the largest and n^(1/8) times it,
-and the first step has that square anyway. And they end at an error of 0.14, which is as close as a direction needs:
+Each of four steps maps every singular value x ↦ a·x + b·x³ + c·x⁵, an odd polynomial. Its coefficients minimise the
+largest error on the interval that the step before it leaves: minimax steps, composed greedily, as by Amsel and others
+in "The Polar Express" (arXiv 2505.16932). Four steps suffice for two reasons. The first interval is short: a matrix is
+divided by :math:`\|(XX^T)^2\|_F^{1/4}`, the 8-norm of its singular values, which is at least the largest and at most
+n^(1/8) times it; the first step needs that square anyway. And an error of 0.14 is small enough for a direction:
 singular values from 1/265 of the 8-norm on come out within 0.14 of one, smaller ones smaller in proportion.
 
-On an accelerator float32 matrices are multiplied in bfloat16, at many times the speed. The best polynomials come as
-close to zero, between their peaks, as to two, and rounding would leave chance of such a value. So in half precision
-every step's least value is at least a tenth of its largest, with 1% of room above: singular values from 1/50 on come
-out within 0.15 of one, from 1/200 on within 0.33. `benchmarks/polar.py` prints errors and times.
+On an accelerator float32 matrices are multiplied in bfloat16, which is many times faster. Between their peaks the best
+polynomials come close to zero, and rounding would turn such a small value into noise. So in half precision the smallest
+value of every step is at least a tenth of its largest, with 1% of room above: singular values from 1/50 on come out
+within 0.15 of one, from 1/200 on within 0.33. `benchmarks/polar.py` prints errors and times.
 
-A matrix at least twice as wide as tall goes through its gram, which is smaller. In half precision the last two steps
-do, after two with a gram of their own; at 1 : 4 that has 0.86 of the operations. With one restart, after the second
-step, it would be 0.72, but single values then came out at 0.63 and at 1.56.
+A matrix at least twice as wide as tall is multiplied through its gram, which is smaller. In half precision only the
+last two steps share a gram, and the first two take one each: at 1 : 4 that is 0.86 of the operations. If the first two
+shared one as well, it would be 0.72, but single values then came out at 0.63 and at 1.56.
 """
 
 import math
@@ -41,7 +41,7 @@ ROUNDED = (
 
 
 class Columns(Protocol):
-    """Where further columns of a wide matrix are: norms and grams are completed by theirs."""
+    """The other columns of a wide matrix, on other ranks: they complete norms and grams."""
 
     def norm(self, norms: Tensor, order: float) -> Tensor:
         """The norms of whole matrices, given those of the columns here."""
@@ -72,7 +72,7 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     Args:
         matrices: a batch, in float32, float64 or complex; a zero matrix stays zero.
         products: the type to multiply in; None is bfloat16 for float32 on an accelerator, else the matrices' own.
-        elsewhere: where the other columns are, if `matrices` has some of the columns of wide ones.
+        elsewhere: the other columns, if `matrices` has only some of the columns of wide matrices.
 
     >>> close = orthogonalise(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))[0]
     >>> bool((close - torch.eye(2)).abs().max() < 0.15)
@@ -87,8 +87,9 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     largest = elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf)
     lowest = math.frexp(torch.finfo(x.dtype).tiny)[1]
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
+    # by powers of two again: a matrix that travelled in `dtype` is then no different from one that did not
     size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
-    x = x.div_(size.clamp_(min=torch.finfo(x.dtype).tiny)).to(dtype)
+    x = x.mul_(torch.ldexp(torch.ones_like(size), -torch.frexp(size).exponent)).to(dtype)
     steps = ROUNDED if half else EXACT
     wide = elsewhere is not HERE or x.shape[-1] >= 2 * x.shape[-2]
     x = (_through_gram(x, steps, 2 if half else 0, elsewhere) if wide else _directly(x, steps)).to(matrices.dtype)
@@ -96,10 +97,10 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
 
 
 def _opening(x: Tensor, b: float, c: float, elsewhere: Columns = HERE) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide x by its 8-norm, in place; give it, its gram, and b·gram + c·gram²."""
+    """Divide x by its 8-norm, in place; return it, its gram, and b·gram + c·gram²."""
     gram = elsewhere.sum(x @ x.mH)
     square = gram @ gram
-    # the Frobenius norm is one by now, or zero, which must stay so
+    # the Frobenius norm is now between a half and one, or zero, and zero must stay zero
     wide = torch.promote_types(x.dtype, torch.float32)
     size = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True, dtype=wide).sqrt()
     size.clamp_(min=torch.finfo(wide).eps)
@@ -124,10 +125,10 @@ def _directly(x: Tensor, steps: tuple[tuple[float, float, float], ...]) -> Tenso
 def _through_gram(
     x: Tensor, steps: tuple[tuple[float, float, float], ...], alone: int, elsewhere: Columns = HERE
 ) -> Tensor:
-    """Every step multiplies a wide x from the left by a polynomial of its gram: gather those, and multiply x once.
+    """Every step multiplies a wide x from the left by a polynomial of its gram: multiply the polynomials, then x once.
 
-    After each of the first `alone` steps x is multiplied, and its gram taken anew: rounded, a gram that is worked out
-    from the one before has eigenvalues off, or below zero, while there are small ones; later steps would blow them up.
+    After each of the first `alone` steps, multiply x and take its gram again. A gram that is computed from the one
+    before is rounded: its small eigenvalues are wrong, or below zero, and later steps would blow them up.
     """
     x, gram, step = _opening(x, *steps[0][1:], elsewhere)
     factor, other = step, torch.empty_like(gram)

@@ -1,4 +1,4 @@
-"""Tell what was read from a model: a table of its parameters and their atoms."""
+"""A table of what was read from a model: its parameters and their atoms."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -24,8 +24,8 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
 
     Matrices and kernel taps become random semi-orthogonal matrices at the size of Prescription 1. A table that is tied
     to the readout is at the readout's size, its rows in random directions. Tables that are added to such a table start
-    at its size, and so do the branches of a residual stream that begins with it: the network is looked at on the batch,
-    or on a guess of what it takes. A parameter that nobody knows keeps what it holds.
+    at its size, and so do the branches of a residual stream that begins with it: a forward pass on the batch, or on a
+    guess of its shape, shows them. An unrecognised parameter keeps its values.
 
     Numbers are drawn on the generator's device (the CPU without one), so that a seed gives the same weights whatever
     device the model is on. Skip this when fine-tuning: it overwrites the weights.
@@ -50,13 +50,13 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
         for role in roles:
             if role.parameter in tied:
                 _start_rows(role.parameter, role.atom, generator)
-            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # a zero of yours is meant
+            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros are meant
                 _start(role.parameter, role.atom, generator)
         if reading is not None:
             _share(reading, tied)
         for module in model.modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None:
-                module.weight[module.padding_idx] = 0  # what stands for "nothing" stays nothing
+                module.weight[module.padding_idx] = 0  # the padding row stays zero
     return model
 
 
@@ -69,8 +69,8 @@ def _is_tied_table(role: Role, reading: Reading | None) -> bool:
 def _share(reading: Reading, tied: set[Tensor]) -> None:
     """Bring what is added to a tied table, and the branches of its stream, to its size.
 
-    A tied table's rows are at the readout's size, far below one. Positions at unit size beside them would drown them,
-    and so would residual branches.
+    A tied table's rows are at the readout's size, far below one. Positions and residual branches of unit size would
+    drown them.
     """
     done: set[Tensor] = set()
     for stream in streams_of(reading):

@@ -1,4 +1,4 @@
-"""What becomes of a product: how many maps it packs, and whether it opens a gate."""
+"""What happens to a product: how many maps it packs, and whether it opens a gate."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
     """The factors of the parameter that count maps: those along which its product is split into equal parts.
 
     Query, key and value in one matrix are three maps, gate and up are two, a recurrent cell's gates three or four. The
-    split must be all that becomes of the product. If the parts are joined again, as the halves of rotary embeddings
+    product must not be used in any other way. If the parts are joined afterwards, as the halves of rotary embeddings
     are, they were one map.
     """
     parts = _parts(graph, value, axes, HOPS)
@@ -26,14 +26,14 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
         return ()
     factors = {tuple(pick.of for pick in part.picked) for part in parts}
     entries = {part.picked[-1].entry for part in parts}
-    before = {f for dim in axes for f in dim if f.whole}  # uneven already, as two of three matrices are
+    before = {f for dim in axes for f in dim if f.whole}  # already uneven, like two of three matrices
     if len(factors) > 1 or len(entries) < math.prod(f.size if f in before else f.extent for f in next(iter(factors))):
         return ()
     return () if _rejoined(graph, value, [part.value for part in parts]) else next(iter(factors))
 
 
 def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
-    """The parts that the value is split into, wherever it goes; empty if any of it goes on whole."""
+    """The parts that the value is split into, on every way that it goes; empty if it stays whole on one."""
     found: list[Moved] = []
     for node, position in graph.consumers(value) if hops else ():
         operation = graph.operation(node)

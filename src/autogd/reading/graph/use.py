@@ -15,7 +15,7 @@ class Use:
     """One use of a parameter.
 
     Args:
-        kind: matrix, kernel, embedding, bias, gain or token; unknown for an operation that nobody can look into.
+        kind: matrix, kernel, embedding, bias, gain or token; unknown for an opaque operation.
         node: the operation.
         rows: the factors that go on, or are added to activations.
         columns: the factors that are contracted with activations.
@@ -84,12 +84,12 @@ def token(node: Any, trail: Trail) -> Use:
 
 
 def inner_product(graph: Graph, trail: Trail) -> Use:
-    """A product with another parameter that turned out to be a layer like any other."""
+    """A product with another parameter that is a layer like any other."""
     return used("matrix", trail.value[0], trail, rows=own_factors(trail.axes), columns=trail.inner)
 
 
 def unknown(node: Any, trail: Trail) -> Use:
-    """A use that nobody can look into."""
+    """A use in an opaque operation."""
     return Use("unknown", node, wide=sum(bool(own(dim)) for dim in trail.axes) > 1)
 
 

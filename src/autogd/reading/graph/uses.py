@@ -1,4 +1,4 @@
-"""What a forward pass does with one parameter: its uses, each with the part that every dimension plays."""
+"""The uses of one parameter in a forward pass, each with the role of every dimension."""
 
 import math
 from dataclasses import replace
@@ -13,13 +13,13 @@ from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, tok
 
 __all__ = ["uses_of"]
 
-LIMIT = 4096  # values to look at for one parameter
+LIMIT = 4096  # the most values to follow for one parameter
 _REDUCTIONS = {"Sum", "Mean", "LinalgVectorNorm", "Norm", "Var", "Std", "VarMean"}
 _INSERTIONS = {"IndexPut", "Where", "Scatter", "MaskedScatter", "CopySlices"}
 
 
 def uses_of(graph: Graph, start: Value) -> list[Use]:
-    """Follow a parameter, or a piece of one, from `start` to whatever mixes it with something else.
+    """Follow a parameter, or a piece of one, from `start` to the operations that mix it with something else.
 
     >>> import torch
     >>> from autogd.reading.graph.computation import Graph
