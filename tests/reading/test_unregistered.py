@@ -271,3 +271,11 @@ def test_a_function_of_a_users_own_is_not_mistaken_for_torchs_and_is_named(shape
     model(x).square().mean().backward()
     with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
         optimiser.step()
+
+
+def test_a_weight_that_is_added_up_before_its_use_is_named():
+    model = Net(lambda x, w: x @ w.sum(0), w=raw(3, D, H))
+    optimiser = StochasticAGD(model)
+    model(torch.randn(10, D)).square().mean().backward()
+    with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
+        optimiser.step()

@@ -76,7 +76,8 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
         return [token(node, trail)]
     shape = graph.shape((node, 0))
     if len(shape) < len(trail.axes) or operation in _REDUCTIONS:
-        return []  # a norm, a penalty: it says nothing about maps
+        added_up = operation in ("Sum", "Mean") and math.prod(shape) > 1
+        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: it says nothing about maps
     if free and node not in graph.data and _broadcast(graph, node):
         return [replace(trail, value=(node, 0), axes=aligned(trail.axes, shape))]
     if trail.inner:
