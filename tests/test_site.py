@@ -50,7 +50,8 @@ addEventListener("load", () => {
         .filter(m => box(m.children[0]).width > 24 && box(m.children[1]).width < 0.8 * box(m.children[0]).width)
         .map(m => m.textContent),
       highIndices: formulas.flatMap(f => [...f.querySelectorAll("msub")])
-        .filter(m => box(m.children[1]).bottom < box(m.children[0]).bottom + 1).map(m => m.textContent),
+        .filter(m => /\\p{L}/u.test(m.children[0].textContent)
+          && box(m.children[1]).bottom < box(m.children[0]).bottom + 1).map(m => m.textContent),
       spilled: formulas.filter(f => [...f.querySelectorAll("*")].some(part => box(part).width && (
         box(part).left < box(f).left - 3 || box(part).right > box(f).right + 3
         || box(part).bottom > box(f).bottom + 12 || box(part).top < box(f).top - 12))).map(f => f.textContent),

@@ -91,3 +91,17 @@ def test_other_shells_get_a_script_too(shell, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["shell"] == shell
     assert all(command in answer["script"] for command in COMMANDS)
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_one_line(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autogd.cli.main.importlib.import_module", interrupted)
+    assert main(["explain", "torch.nn:Identity"]) == 130
+    assert capsys.readouterr().err == "autogd explain: stopped\n"
+
+
+def test_a_closed_output_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["glossary"]) == 0

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(list(sys.argv[1:] if arguments is None else arguments))
         finally:
-            sys.stdout.flush()  # help ends with SystemExit: notice a closed pipe here too
+            if sys.stdout is not None:  # None: it was closed before the start
+                sys.stdout.flush()  # help ends with SystemExit: notice a closed pipe here too
     except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
         # Python flushes again at exit, and would raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -59,21 +60,26 @@ def _main(words: list[str]) -> int:
         print(f"autogd: there is no command {words[0]!r}; `autogd --help` lists them", file=sys.stderr)
         return 2
     try:
+        return _run(words[0], words[1:])
+    except KeyboardInterrupt:
+        print(f"autogd {words[0]}: stopped", file=sys.stderr)
+        return 130
+
+
+def _run(name: str, words: list[str]) -> int:
+    try:
         import tyro
     except ImportError:
         print("autogd: the commands need the extra 'cli': pip install 'autogd[cli]'", file=sys.stderr)
         return 1
-    command = importlib.import_module(f"autogd.cli.{words[0]}")
-    options = tyro.cli(command.Options, prog=f"autogd {words[0]}", description=command.__doc__, args=words[1:])
+    command = importlib.import_module(f"autogd.cli.{name}")
+    options = tyro.cli(command.Options, prog=f"autogd {name}", description=command.__doc__, args=words)
     try:
         return int(command.run(options))
     except BrokenPipeError:
         raise
-    except KeyboardInterrupt:
-        print(f"autogd {words[0]}: stopped", file=sys.stderr)
-        return 130
     except (Exception, SystemExit) as error:  # a user's code may call exit(0), which is no success of the command
-        return _tell(words[0], error)
+        return _tell(name, error)
 
 
 def _tell(command: str, error: Exception | SystemExit) -> int:
