@@ -192,7 +192,7 @@ class Spread:
 
 
 def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """The type that matrices travel in: that of the products in `polar`.
+    """The type that matrices travel in: half precision where `polar` multiplies so; float16 might overflow.
 
     >>> wire_dtype(torch.float32, "cuda"), wire_dtype(torch.float32, "cpu")
     (torch.bfloat16, torch.float32)
