@@ -58,5 +58,14 @@ def block_formula(writer, node):
     raise nodes.SkipNode
 
 
+def keep_spreads(app, doctree, name):
+    """A number in a table stays on one line with its spread."""
+    for cell in doctree.findall(nodes.entry):
+        for text in list(cell.findall(nodes.Text)):
+            if " ± " in text:
+                text.parent.replace(text, nodes.Text(text.replace(" ± ", "\u00a0±\u00a0")))
+
+
 def setup(app):
+    app.connect("doctree-resolved", keep_spreads)
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))

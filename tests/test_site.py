@@ -29,8 +29,9 @@ QUIET = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 ]  # fmt: skip
 # Looks into every frame once all are loaded. A formula is broken if it has no size, or shows a command as it was typed;
-# if a bar or an accent is much narrower than what it stands over; or if a part of it lies outside of its box. Code is
-# cut if its box is narrower than its longest line.
+# if a bar or an accent is much narrower than what it stands over; if an index stands as high as its letter, as without
+# a font for mathematics; or if a part of it lies outside of its box. Code is cut if its box is narrower than its
+# longest line.
 LOOK = """
 <pre id="seen"></pre><script>
 addEventListener("load", () => {
@@ -48,6 +49,8 @@ addEventListener("load", () => {
       narrowBars: formulas.flatMap(f => [...f.querySelectorAll("mover")])
         .filter(m => box(m.children[0]).width > 24 && box(m.children[1]).width < 0.8 * box(m.children[0]).width)
         .map(m => m.textContent),
+      highIndices: formulas.flatMap(f => [...f.querySelectorAll("msub")])
+        .filter(m => box(m.children[1]).bottom < box(m.children[0]).bottom + 1).map(m => m.textContent),
       spilled: formulas.filter(f => [...f.querySelectorAll("*")].some(part => box(part).width && (
         box(part).left < box(f).left - 3 || box(part).right > box(f).right + 3
         || box(part).bottom > box(f).bottom + 12 || box(part).top < box(f).top - 12))).map(f => f.textContent),
@@ -143,7 +146,7 @@ def test_pages_open_in_a_browser_without_a_broken_image_or_formula(site, tmp_pat
     assert seen.keys() == set(OPENED)
     for name, page in seen.items():
         assert not page["brokenImages"], name
-        for fault in ("brokenFormulas", "narrowBars", "spilled", "cutCode", "wideFigures"):
+        for fault in ("brokenFormulas", "narrowBars", "highIndices", "spilled", "cutCode", "wideFigures"):
             assert not page[fault], f"{name}: {fault}"
         assert all("127.0.0.1" in source for source in page["fetched"]), name
     assert "five minutes" in seen["start"]["title"]

@@ -367,16 +367,26 @@ def after(sizes):
     return state
 
 
+def rate(alike):
+    """A late η of four layers, for batches that are so alike in size."""
+    return float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), torch.tensor(float(alike)), 4, 4, BOUND))
+
+
 def test_where_few_batches_have_the_gradient_steps_are_shorter_and_never_for_good():
     generator = torch.Generator().manual_seed(0)
     mild, wild = (torch.randn(500, generator=generator).mul(spread).exp().tolist() for spread in (0.1, 3))
     assert float(after(mild).alike) > 0.97
     assert float(after(wild).alike) < 0.5
     assert float(after(wild + mild).alike) > 0.97
-    rates = [
-        float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), a, 4, 4, BOUND)) for a in torch.tensor([0, 0.8, 1])
-    ]
-    assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, STEP * 0.8**4, STEP)], rel=1e-3)
+    assert [1e3 * rate(a) / 4 for a in (0, 1)] == pytest.approx([SHORTEST, STEP], rel=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 0.5])
+def test_steps_are_as_long_as_the_share_of_batches_that_has_the_squared_gradient(spread):
+    sizes = torch.randn(2, 200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(spread).exp()
+    alike = (2 * sizes[0] * sizes[1] / sizes.square().sum(0)).mean()
+    # of log-normal sizes, mean(G²)² / mean(G⁴)
+    assert rate(alike) / rate(1) == pytest.approx(math.exp(-4 * spread**2), abs=0.06)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e30])

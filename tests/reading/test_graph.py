@@ -63,7 +63,7 @@ PRODUCTS = {
     "splines by elements": (lambda W: (X[:, None] * W).sum((-1, -2)), (6, 5, 4), ((6, 5, 4), (0,), (1, 2), 1)),
     "complex": (
         lambda W: torch.einsum("bix,iox->box", X.mT.cfloat(), torch.view_as_complex(W)).real, (4, 6, 5, 2),
-        ((4, 6, 5, 2), (1,), (0,), 1),
+        ((4, 6, 5, 2), (1, 3), (0,), 1),
     ),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autogd.cli.output import check_output
+from autogd.cli.output import check_folder, check_output
 from autogd.cli.tables import add_heading, table
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.long import LONG
@@ -71,6 +71,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Run what is not recorded, and print the table."""
+    if options.report and options.seeds:
+        raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
     known, rivals = (LONG, LONG_OPTIMISERS) if options.long else (WORKLOADS, OPTIMISERS)
     options = replace(
         options,
@@ -116,7 +118,12 @@ def _records(options: Options) -> Records:
     committed = _committed(options)
     if options.report and options.out is None and not options.fresh:
         return committed
-    return Records(Path(options.out or "runs/quality"), below=None if options.fresh else committed)
+    path = Path("runs/quality" if options.out is None else options.out)
+    if options.report and options.out is not None and not path.exists():
+        raise ValueError(f"--out: {path}: no records are there")
+    if not options.report:
+        check_folder("--out", path.parent if path.suffix == ".jsonl" else path)
+    return Records(path, below=None if options.fresh else committed)
 
 
 def _committed(options: Options) -> Records:

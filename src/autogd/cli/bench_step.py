@@ -9,6 +9,7 @@ example: autogd bench step --sets mlp tiny --optimisers agd adam prodigy
 """
 
 import json as jsonlib
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,6 +69,9 @@ def run(options: Options) -> int:
     for option, value, least in (("rounds", options.rounds, 1), ("threads", options.threads, 0)):
         if value < least:
             raise ValueError(f"--{option}: expected at least {least}, found {value}")
+    cores = os.cpu_count() or 1
+    if options.threads > cores:
+        raise ValueError(f"--threads: this machine has {cores} cores; expected 0 to {cores}, found {options.threads}")
     if options.batch < 0:
         raise ValueError(f"--batch: expected at least 0, found {options.batch}")
     if not options.sets or not names:

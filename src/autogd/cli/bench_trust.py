@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from autogd.cli.output import check_folder
 from autogd.cli.tables import add_heading, table
 from autogd.experiments.repository import WHERE
 from autogd.experiments.trust.attempt import attempt
@@ -63,6 +64,8 @@ def run(options: Options) -> int:
         raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
     if not options.optimisers or not options.seeds:
         raise ValueError("--optimisers and --seeds: name at least one of each, or leave the option out")
+    if options.report and options.seeds != SEEDS:
+        raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
     records = _records(options)
     if not options.report:
         require(*options.optimisers)
@@ -83,7 +86,11 @@ def _records(options: Options) -> Records:
     published = Records(COMMITTED)
     if options.report and options.out is None:
         return published
-    folder = Path(options.out or "runs/trust")
+    folder = Path("runs/trust" if options.out is None else options.out)
+    if options.report and not folder.exists():
+        raise ValueError(f"--out: {folder}: no records are there")
+    if not options.report:
+        check_folder("--out", folder)
     return published if folder.resolve() == COMMITTED.resolve() else Records(folder, below=published)
 
 

@@ -8,12 +8,12 @@ example: autogd compare --optimisers agd adam=0.001 sgd=0.1 --seeds 3
 import dataclasses
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 from rich.console import Console
 
 from autogd.baselines import entry
+from autogd.cli.output import check_folder
 from autogd.cli.study import carry_out, final_table
 from autogd.training import Config
 from autogd.training.records import short_name
@@ -45,12 +45,13 @@ def run(options: Options) -> int:
         raise ValueError(f"--seeds: expected at least 1, found {options.seeds}")
     task = Config.from_dict(options.as_dict()).resolved()
     names = short_name(task.data), short_name(task.model or "")
-    folder = Path(options.out or f"runs/compare-{'-'.join(names)}")
+    usual = f"runs/compare-{'-'.join(names)}"
+    folder = check_folder("--out", usual if options.out is None else options.out)
     trials = {}
     for word in options.optimisers:
-        name, _, rate = word.partition("=")
+        name, equals, rate = word.partition("=")
         try:
-            lr = float(rate) if rate else None
+            lr = float(rate) if equals else None
         except ValueError as error:
             raise ValueError(f"--optimisers: {word}: expected NAME or NAME=RATE, for example adam=0.001") from error
         for seed in range(options.seed, options.seed + options.seeds):

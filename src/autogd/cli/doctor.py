@@ -50,6 +50,8 @@ def run(options: Options) -> int:
     if options.figure is not None and len(setup) < 4:
         raise ValueError("--figure: the width test needs a fourth value of the set-up, widen(k)")
     _try(options.setup, *setup[:3])
+    if len(setup) == 4:
+        _try(f"{options.setup}: widen(1)", _widened(options.setup, setup[3]), *setup[1:3])
     diagnosis = doctor(*setup, full_batch=options.full_batch)
     if options.figure is not None and diagnosis.widths:
         from autogd.report.width import draw
@@ -57,6 +59,14 @@ def run(options: Options) -> int:
         draw(diagnosis.widths, options.figure)
     print(jsonlib.dumps(diagnosis.as_dict(), indent=1) if options.json else diagnosis)
     return 0 if diagnosis.sound else 1
+
+
+def _widened(place: str, widen: Any) -> nn.Module:
+    model = widen(1) if callable(widen) else None
+    if not isinstance(model, nn.Module):
+        found = f"widen(1) returns a {type(model).__name__}" if callable(widen) else f"found a {type(widen).__name__}"
+        raise ValueError(f"{place}: the fourth value must be widen(k), which returns a Module; {found}")
+    return model
 
 
 @torch.no_grad()

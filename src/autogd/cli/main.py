@@ -72,11 +72,11 @@ def _main(words: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"autogd {words[0]}: stopped", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's code may call exit(0), which is no success of the command
         return _tell(words[0], error)
 
 
-def _tell(command: str, error: Exception) -> int:
+def _tell(command: str, error: Exception | SystemExit) -> int:
     """Print one line on an error and return the exit status; an error of autogd itself keeps its traceback."""
     from autogd.training.own_code import culprit
     from autogd.training.stop import Stopped
@@ -90,8 +90,8 @@ def _tell(command: str, error: Exception) -> int:
         return 1
     place = culprit(error)
     if place is not None:
-        said = (str(error).strip().splitlines() or [""])[0]
-        print(f"autogd {command}: {type(error).__name__}: {said} (in {place})", file=sys.stderr)
+        said = [type(error).__name__, *str(error).strip().splitlines()[:1]]
+        print(f"autogd {command}: {': '.join(said)} (in {place})", file=sys.stderr)
         return 1
     if isinstance(error, ValueError | OSError | ImportError):
         print(f"autogd {command}: {error}", file=sys.stderr)
@@ -100,7 +100,7 @@ def _tell(command: str, error: Exception) -> int:
     raise error
 
 
-def _out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: BaseException) -> bool:
     """Whether the machine or the device has no memory left; torch has no class for it on the CPU."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))

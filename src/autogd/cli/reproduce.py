@@ -19,6 +19,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from autogd.cli.output import check_folder
 from autogd.cli.tables import table
 from autogd.experiments.catalogue import EXPERIMENTS, carry_out
 from autogd.experiments.cost import cost
@@ -68,7 +69,9 @@ def run(options: Options) -> int:
     every = [trial for name in names for trial in EXPERIMENTS[name].trials(options.scale)]
     if options.only is not None and not any(fnmatch(trial, options.only) for trial in every):
         raise ValueError(f"--only: {options.only} matches no run; there are {', '.join(every[:4])}, …")
-    folder = options.out or Path("runs/reproduce") / options.scale
+    folder = check_folder("--out", options.out or Path("runs/reproduce") / options.scale)
+    if options.records is not None:
+        check_folder("--records", options.records)
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True, quiet=options.json)
     if options.records is not None:

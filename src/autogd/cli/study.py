@@ -50,12 +50,19 @@ def final_table(rows: list[dict[str, Any]]) -> Table:
     if len(epochs) == 1:
         del shown["epochs"]
     first, *numbers = shown.values()
-    made = table(f"{epochs.pop()} epochs" if len(epochs) == 1 else "", [first], numbers)
+    made = table(_title(epochs), [first], numbers)
     for row in rows:
         label, *cells = (cell(row, name) for name in shown)
         seeds, _, diverged = cells[0].partition(" (")
         made.add_row(f"{label}\n({diverged}" if diverged else label, seeds, *cells[1:])
     return made
+
+
+def _title(epochs: set[int]) -> str:
+    if len(epochs) != 1:
+        return ""
+    (count,) = epochs
+    return f"{count} epoch{'s' * (count != 1)}"
 
 
 class _Board:

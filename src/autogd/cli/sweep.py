@@ -8,12 +8,12 @@ example: autogd sweep --optimiser adam --epochs 5
 import dataclasses
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 from rich.console import Console
 
 from autogd.baselines import PAPER_GRID, entry
+from autogd.cli.output import check_folder
 from autogd.cli.study import carry_out, final_table
 from autogd.training import Config
 from autogd.training.records import short_name
@@ -48,7 +48,8 @@ def run(options: Options) -> int:
         raise ValueError(f"--seeds: expected at least 1, found {options.seeds}")
     task = Config.from_dict(options.as_dict()).resolved()
     names = short_name(task.data), short_name(task.model or ""), task.optimiser
-    folder = Path(options.out or f"runs/sweep-{'-'.join(names)}")
+    usual = f"runs/sweep-{'-'.join(names)}"
+    folder = check_folder("--out", usual if options.out is None else options.out)
     trials = {
         f"lr{lr:g}-seed{seed}": dataclasses.replace(task, lr=lr, seed=seed)
         for lr in options.grid

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autogd.cli.output import check_folder
 from autogd.cli.progress import TrainingProgress, on_test_set
 from autogd.training import Config, Run, Stopped, Watch, train
 from autogd.training.distributed import session
@@ -88,7 +89,7 @@ def _find(options: Options) -> AbstractContextManager[Run]:
         return nullcontext(run)
     config = options.config()
     check_config(config)
-    path = None if options.out is None else Path(options.out)
+    path = None if options.out is None else check_folder("--out", options.out)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     known = under_way(config, path) if restarted else None
     return Run.created(config, path) if known is None else nullcontext(known)

@@ -109,7 +109,12 @@ def _split(name: str, found: Any) -> Split:
     source = found.dataset if isinstance(found, DataLoader) else found
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ValueError(f"{name}: {_kind(found)} has no length or no samples by number; {EXPECTED}")
-    return DatasetSplit(found)
+    split = DatasetSplit(found)
+    if split.collate is default_collate and len(split):
+        sample = split.dataset[0]
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise ValueError(f"{name}: a sample must be a pair (input, label), found {_kind(sample)}; {EXPECTED}")
+    return split
 
 
 def _check(name: str, split: Split) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Examine a training set-up before training: take a few real steps on a copy, then report findings and remedies."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ def doctor(
     held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     subject.zero_grad()
     # after one of these the rest is meaningless
-    fatal = _frozen(subject) or not_finite(copy.deepcopy(subject), loss_fn, batch)
+    fatal = _frozen(subject) or _empty(batch) or not_finite(copy.deepcopy(subject), loss_fn, batch)
     if fatal:
         return Diagnosis(fatal, "", "dimensional", [], {})
     loss = loss_of(subject, loss_fn, batch)
@@ -174,6 +174,13 @@ def _frozen(model: nn.Module) -> list[Finding]:
     seen = f"all {len(parameters)} parameters of the model are frozen" if parameters else "the model has no parameters"
     remedy = "Set requires_grad=True for those that are to be trained" if parameters else "Pass the model to train"
     return [Finding("nothing to train", seen, remedy)]
+
+
+def _empty(batch: Any) -> list[Finding]:
+    values = batch.values() if isinstance(batch, Mapping) else batch
+    if not any(isinstance(each, Tensor) and each.dim() and not each.numel() for each in values):
+        return []
+    return [Finding("nothing to train on", "the batch has a tensor without values", "Pass a batch of a few samples")]
 
 
 def _without_dropout(model: nn.Module) -> nn.Module:

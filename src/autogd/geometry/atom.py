@@ -14,12 +14,13 @@ A new layer type is a new function here or in `autogd.geometry.atoms`, never a b
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
 
+from autogd.geometry.complex import as_real
 from autogd.geometry.depth import VECTOR  # the depth share of a vector, 1/32
 
 __all__ = ["LAYERS", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
@@ -41,8 +42,9 @@ class Atom:
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
         depth_share: how many layers one part counts for; a step moves each part by depth_share · η/L of its size.
-        stack: how many layers the tensor packs, or which share of one it is; depth_share · stack is added to L.
+        stack: how many layers the tensor packs, or its share of one layer; depth_share · stack is added to L.
         free: whether its size carries information (a readout, a gate), so that StochasticAGD does not hold it.
+        complex: whether the matrices are complex; the last of `rows` then holds real and imaginary parts.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
     >>> atom.parts, atom.scale
@@ -58,6 +60,7 @@ class Atom:
     depth_share: float = 1.0
     stack: float = 1
     free: bool = False
+    complex: bool = False
 
     @property
     def depth(self) -> float:
@@ -82,6 +85,11 @@ class Atom:
     @cached_property
     def fan_out(self) -> int:
         """Rows of one matrix."""
+        return self.height // (2 if self.complex else 1)
+
+    @cached_property
+    def height(self) -> int:
+        """Rows of one matrix as real numbers: a complex row has two."""
         return math.prod(self.shape[i] for i in self.rows)
 
     @cached_property
@@ -105,8 +113,21 @@ class Atom:
         hidden = self.start == "orthogonal" and self.fan_in > 1 and self.fan_out > 1 and not self.free
         return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
 
+    def on_real_view(self, parameter: Tensor) -> "Atom":
+        """The atom of a complex parameter's real view; of any other parameter, the atom as it is.
+
+        >>> weight = nn.Linear(16, 4).weight.cfloat()
+        >>> atom = matrix(weight).on_real_view(weight)
+        >>> atom.shape, atom.fan_out, atom.scale
+        ((4, 16, 2), 4, 0.5)
+        """
+        if not parameter.is_complex() or self.complex:
+            return self
+        return replace(self, shape=(*self.shape, 2), rows=(*self.rows, len(self.shape)), complex=True)
+
     def cut(self, tensor: Tensor) -> Tensor:
-        """View a tensor of the parameter's shape as the grid of matrices."""
+        """View a tensor of the parameter's shape as the grid of matrices; a complex one is viewed as real."""
+        tensor = as_real(tensor)
         return tensor if tensor.shape == self.shape else tensor.view(self.shape)
 
     def spread(self, values: Tensor) -> Tensor:
@@ -114,9 +135,9 @@ class Atom:
         return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
 
     def matrices(self, tensor: Tensor) -> Tensor:
-        """The parts as a batch, parts × fan_out × fan_in; a copy if no view can serve."""
+        """The parts as a batch, parts × height × fan_in; a copy if no view can serve."""
         order = (*self.grid, *self.rows, *self.columns)
-        return self.cut(tensor).permute(order).reshape(self.parts, self.fan_out, self.fan_in)
+        return self.cut(tensor).permute(order).reshape(self.parts, self.height, self.fan_in)
 
     def join(self, matrices: Tensor) -> Tensor:
         """The batch that `matrices` gives, in the shape that `cut` gives."""

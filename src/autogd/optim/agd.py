@@ -12,6 +12,7 @@ from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
 from autogd.engine.steps import PlansSteps, gradients, spread_of
 from autogd.geometry.atom import Rule
+from autogd.geometry.complex import as_real
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
 from autogd.optim.rule import decay_factor, limit_factor, theorem_2
@@ -112,7 +113,7 @@ class AGD(PlansSteps):
             states = [self.state[parameter] for parameter in plan.parameters]
             if self._ready is not backend or not all(states):
                 self._prepare_state(backend, grads)
-            averages = [state["average"] for state in states]
+            averages = [as_real(state["average"]) for state in states]
             average = beside_average(plan.per_tensor(tuple(newest_weight(group, eta) for group in plan.groups)))
         finite = None if plan.on_cpu else summary.finite
         backend.update(grads, Step(coefficients, keeps, finite, average=average), averages=averages)

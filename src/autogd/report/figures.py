@@ -122,6 +122,11 @@ def _histories(group: Group) -> list[list[dict[str, Any]]]:
     return [metrics for metrics in (run.metrics() for run in one_a_seed(group.runs)) if metrics]
 
 
+def _rounded(value: float) -> float:
+    """Without the last digits: matplotlib warns of an axis that is as short as a rounding error of a constant rate."""
+    return float(f"{value:.9g}")
+
+
 def _line(axes: Any, panel: str, histories: list[list[dict[str, Any]]], style: dict[str, Any]) -> None:
     epochs = sorted({line["epoch"] for metrics in histories for line in metrics})
     marker = "o" if len(epochs) == 1 else None
@@ -131,12 +136,12 @@ def _line(axes: Any, panel: str, histories: list[list[dict[str, Any]]], style: d
         for metrics in histories:
             for line in metrics:
                 if line[name] is not None:
-                    found[line["epoch"]].append(line[name])
+                    found[line["epoch"]].append(_rounded(line[name]))
         return [found[epoch] or [float("nan")] for epoch in epochs]
 
     def plot(name: str, low: str, high: str, **changes: Any) -> None:
         values = over_seeds(name)
-        mean = [sum(v) / len(v) for v in values]
+        mean = [_rounded(sum(v) / len(v)) for v in values]
         axes.plot(epochs, mean, marker=marker, **{**style, **changes})
         if style["color"] == REST:
             return

@@ -13,8 +13,8 @@ _STYLES = {
     "adam": ("#e6730a", "D", 6.0, "Adam, best of its grid"),
     "muon": ("#c2185b", "^", 7.0, "Muon, best of its grid"),
     "sgd": ("#333333", "s", 5.5, "SGD, best of its grid"),
-    "schedulefree-adamw": ("#b0b0b0", "v", 5.5, "schedule-free AdamW, as it comes"),
-    "prodigy": ("#b0b0b0", "P", 5.5, "Prodigy, as it comes"),
+    "schedulefree-adamw": ("#8a8a8a", "v", 5.5, "schedule-free AdamW, as it comes"),
+    "prodigy": ("#8a8a8a", "P", 6.5, "Prodigy, as it comes"),
 }
 _LOW, _HIGH = 0.7, 1.3  # beyond these ratios a marker is an arrow at the edge
 
@@ -37,7 +37,7 @@ def draw_versus(every: Sequence[Standing]) -> bytes:
         shape = marker if ours or held == standing.ratio else "v" if held == _LOW else "^"
         x = names.index(standing.workload) + 0.1 * (list(_STYLES).index(standing.optimiser) - 2.5)
         axes.plot(
-            x, held, color=colour, marker=shape, ms=size, ls="none", mec="black" if ours else "white", mew=0.5,
+            x, held, color=colour, marker=shape, ms=size, ls="none", mec="black" if ours else colour, mew=0.5,
             zorder=4 if ours else 2, clip_on=False, label=name,
         )  # fmt: skip
         if ours and held != standing.ratio:

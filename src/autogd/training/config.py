@@ -1,5 +1,7 @@
 """What defines a run: the command line is derived from it, and every run saves it."""
 
+import math
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -86,10 +88,13 @@ class Config:
                 raise ValueError(f"{name}: expected at least 1, found {value}")
         if self.batch_size % self.accumulate:
             raise ValueError(f"batch_size: {self.batch_size} does not divide into {self.accumulate} equal pieces")
-        if self.lr is not None and not self.lr > 0:
-            raise ValueError(f"lr: expected a number above zero, found {self.lr}")
-        if self.threads < 0:
-            raise ValueError(f"threads: expected 0 or more, found {self.threads}")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ValueError(f"lr: expected a finite number above zero, found {self.lr}")
+        cores = os.cpu_count() or 1
+        if not 0 <= self.threads <= cores:
+            raise ValueError(f"threads: this machine has {cores} cores; expected 0 to {cores}, found {self.threads}")
+        if self.model == "":
+            raise ValueError("model: the name is empty; leave the option out for the default")
         if not self.checkpoint_seconds >= 0:
             raise ValueError(f"checkpoint_seconds: expected 0 or more, found {self.checkpoint_seconds}")
         text = self.data == "text"

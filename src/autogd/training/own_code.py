@@ -66,11 +66,12 @@ def make(place: str, wanted: str) -> Any:
     import inspect
 
     try:
-        inspect.signature(found).bind()
+        try:
+            inspect.signature(found).bind()
+        except ValueError:  # a builtin without a signature: call it to find out
+            return found()
     except TypeError as error:
         raise ValueError(f"{place}: it cannot be called without arguments: {error}; point to a factory") from error
-    except ValueError:
-        pass  # a builtin without a signature: call it to find out
     return found()
 
 

@@ -104,6 +104,8 @@ def _layout(shape: tuple[int, ...], ranks: int, mesh: str) -> Layout:
         return Layout(shape, (Split(0, 0, ranks),), tuple((rank,) for rank in range(ranks)))
     if mesh == "hsdp":
         inner = min(NODE, ranks)
+        if ranks % inner:
+            raise ValueError(f"ranks: {ranks} cannot be copies over {NODE} ranks each; use a multiple of {NODE}")
         return Layout(shape, (Split(1, 0, inner),), tuple(divmod(rank, inner) for rank in range(ranks)))
     if mesh == "ddp":
         return Layout(shape, (), tuple((rank,) for rank in range(ranks)))

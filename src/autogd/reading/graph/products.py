@@ -16,7 +16,7 @@ __all__ = ["convolution", "multiplied", "product"]
 def product(graph: Graph, node: Any, position: int, trail: Trail, operation: str) -> list[Use | Trail]:
     """A product of matrices: contracted dimensions are columns, the others rows, those of the batch count parts.
 
-    A product with another parameter decides nothing yet: which side the activations come from is seen further on.
+    A product with another parameter decides nothing yet: a later operation shows which side the activations are on.
     """
     first, second, *rest = PRODUCTS[operation]
     if position in rest:
@@ -64,7 +64,7 @@ def product(graph: Graph, node: Any, position: int, trail: Trail, operation: str
 def _after_product(
     operation: str, shape: tuple[int, ...], batch: tuple[Factor, ...], kept: tuple[Factor, ...], left: bool
 ) -> Axes:
-    """The axes of a product: the parameter's own stand where they go on."""
+    """The axes of a product, with the parameter's own rows in their place."""
     place = len(shape) - 1
     if left and operation not in ("Mv", "Addmv", "Dot", "Vdot"):
         place -= 1
@@ -133,7 +133,7 @@ def multiplied(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
 
 
 def _shape_of_other(graph: Graph, node: Any, position: int) -> tuple[int, ...]:
-    source = graph.sources[node][1 - position]
+    source = graph.other(node, position)
     if source[0] is not None:
         return graph.shape(source)
     saved = getattr(node, "_saved_other" if position == 0 else "_saved_self", None)

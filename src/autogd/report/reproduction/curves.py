@@ -8,10 +8,25 @@ from typing import Any
 
 from autogd.training import Run
 
-__all__ = ["COLOURS", "NAMES", "accuracy", "band", "below", "dress", "empty", "line", "mark", "picture", "wrapped"]
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "NAMES",
+    "accuracy",
+    "band",
+    "below",
+    "dress",
+    "empty",
+    "line",
+    "mark",
+    "picture",
+    "wrapped",
+]
 
-# distinct in grey, and for colour-blind readers
+# distinct for colour-blind readers; in grey the markers tell the lines apart
 COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
+MARKERS = dict(zip(COLOURS.values(), "oDsv^", strict=True))
+MARKED = 6  # markers on a line, at most about
 PAGE, LEGENDS = 9.2, 1.25  # inches across, and by how much more a figure is tall for its legends
 NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
 """What each row of a figure shows."""
@@ -85,9 +100,10 @@ def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> N
     """
     known = [row for row in run.metrics() if row.get(name) is not None and math.isfinite(row[name])]
     if known:
-        marker = "o" if len(known) < 4 else None
+        marker = MARKERS.get(style.get("color", ""), "o" if len(known) < 4 else "")
+        marked = {"marker": marker, "ms": 3.5, "markevery": max(1, len(known) // MARKED)}
         values = [factor * row[name] for row in known]
-        axes.plot([row["epoch"] for row in known], values, marker=marker, ms=3.5, **{"lw": 1.6, **style})
+        axes.plot([row["epoch"] for row in known], values, **{"lw": 1.6, **marked, **style})
 
 
 def band(axes: Any, run: Run, name: str, colour: str, label: str | None = None, **style: Any) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from autogd.report.reproduction.claims import Claim, verdict
-from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, dress, empty, line, mark, wrapped
+from autogd.report.reproduction.curves import COLOURS, MARKERS, NAMES, accuracy, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid, point, tuning
 from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 
@@ -85,7 +85,8 @@ def grid_panel(
         for name, style in kinds:
             values = [min(factor * final(run, name), ceiling) for run in grid.values()]
             label = titles[rival] + tuning(runs, f"{prefix}-{rival}") if style == "-" else None
-            axes.plot(list(grid), values, color=COLOURS[rival], ls=style, marker="o", ms=3.5, lw=1.6, label=label)
+            drawn = {"color": COLOURS[rival], "ls": style, "marker": MARKERS[COLOURS[rival]], "label": label}
+            axes.plot(list(grid), values, ms=3.5, lw=1.6, **drawn)
             long = best(runs, f"{prefix}-{rival}") if tuning(runs, f"{prefix}-{rival}") else None
             if long:
                 end, face = min(factor * final(long[1], name), ceiling), COLOURS[rival] if style == "-" else "white"
