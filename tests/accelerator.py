@@ -1,4 +1,4 @@
-"""The route of an accelerator, on the CPU: float32 matrices travel, and are multiplied, in bfloat16."""
+"""The route of an accelerator, on the CPU: float32 matrices travel in bfloat16, and are multiplied in float16."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +12,7 @@ from autogd.geometry.polar import orthogonalise
 @contextmanager
 def accelerator():
     """Inside, one process and many take the route that they would take on an accelerator."""
-    products = partial(orthogonalise, products=torch.bfloat16)
+    products = partial(orthogonalise, products=torch.float16)
     with (
         mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
         mock.patch("autogd.geometry.direction.orthogonalise", products),

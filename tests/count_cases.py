@@ -61,7 +61,7 @@ def counts(rank, world, given):
             assert abs(found / said - 1) < 0.02, f"{name}, {quantity}: {found} counted, {said} in the model"
         found = flops.get_total_flops()
         assert abs(found / expected.flops - 1) < 0.02, f"{name}: {found} FLOPs counted, {expected.flops} in the model"
-        sums = 2 + 5 * (name == "long head")  # of norms; of the head's two norms and three grams
+        sums = 2 + 4 * (name == "long head")  # of norms; of the head's two norms and two grams
         assert counted.calls == {"allreduce_": sums, "alltoall_base_": 2}, counted.calls
         assert sum(calls.get_comm_counts().values()) == sums + 2, calls.get_comm_counts()
         held = peak / expected.temporary

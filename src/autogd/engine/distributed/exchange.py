@@ -68,7 +68,7 @@ class Exchange:
         group: the process group; the layouts' coordinates are in the order of its ranks.
         rank: this process's rank in it.
         dtype: the type to orthogonalise in.
-        wire: the type that travels; bfloat16 if the orthogonalisation multiplies in bfloat16.
+        wire: the type that travels; bfloat16 if the orthogonalisation multiplies in half precision.
         room: numbers that a rank may receive in one round.
     """
 

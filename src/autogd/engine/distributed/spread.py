@@ -193,7 +193,7 @@ class Spread:
 
 
 def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """The type in which matrices travel: that of the products in `polar`.
+    """The type in which matrices travel: bfloat16 where `polar` multiplies in half precision.
 
     >>> wire_dtype(torch.float32, "cuda"), wire_dtype(torch.float32, "cpu")
     (torch.bfloat16, torch.float32)
