@@ -127,28 +127,34 @@ ddp, fsdp, hsdp, tensor_parallel, fsdp_and_tensor_parallel, expert_parallel = (
 )
 
 
+class Moved(StochasticAGD):
+    """With gradients times 1 ± 1e-7, as far as another order of adding up moves them."""
+
+    def step(self, closure=None):
+        generator = torch.Generator().manual_seed(5)
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
+        return super().step(closure)
+
+
+def in_float32_alone(make, steps=12):
+    return train(EveryAtom, lambda model: make(model, process_group=False), steps=steps, dtype=torch.float32)[0]
+
+
+def apart(found, one):
+    """The largest difference of a weight."""
+    return max(float((found[key] - value).abs().max()) for key, value in one.items() if key not in ("η", "outputs"))
+
+
 def in_float32(rank, world, given):
     """In float32 ranks part from one process by rounding alone: as much as one process parts from itself.
 
-    FSDP2 adds up gradients in another order, which moves them by 1e-7. Momentum is held in bfloat16, and where such a
-    difference falls on an edge of its rounding, it becomes 1/256 of that number.
+    FSDP2 adds up gradients in another order, which moves them by 1e-7. A polar factor multiplies that, if the momentum
+    has small singular values. Momentum is held in bfloat16, and where such a difference falls on an edge of its
+    rounding, it becomes 1/256 of that number. `benchmarks/apart.py` prints the figures.
     """
-
-    class Moved(StochasticAGD):
-        def step(self, closure=None):
-            generator = torch.Generator().manual_seed(5)
-            for parameter in self.param_groups[0]["params"]:
-                parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
-            return super().step(closure)
-
-    def alone(make):
-        return train(EveryAtom, lambda model: make(model, process_group=False), steps=12, dtype=torch.float32)[0]
-
-    def apart(found):
-        return max(float((found[key] - value).abs().max()) for key, value in one.items() if key not in ("η", "outputs"))
-
-    one = alone(StochasticAGD)
-    moved = apart(alone(Moved))
-    spread = apart(train(EveryAtom, StochasticAGD, "fsdp", steps=12, dtype=torch.float32)[0])
+    one = in_float32_alone(StochasticAGD)
+    moved = apart(in_float32_alone(Moved), one)
+    spread = apart(train(EveryAtom, StochasticAGD, "fsdp", steps=12, dtype=torch.float32)[0], one)
     assert 1e-4 < moved < 1e-2, moved
     assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"

@@ -45,14 +45,14 @@ class Options:
 def run(options: Options) -> int:
     """Plan the step and print its tables."""
     if options.shapes not in SHAPES:
-        raise ValueError(f"shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
+        raise ValueError(f"--shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
     if not options.ranks:
-        raise ValueError("ranks: expected one number or more, found none; for instance --ranks 8 64")
-    if options.figure is not None:
-        check_output("--figure", options.figure, (".png",))
+        raise ValueError("--ranks: expected one number or more, found none; for instance --ranks 8 64")
     wrong = [ranks for ranks in options.ranks if not 1 <= ranks <= MOST]
     if wrong:
-        raise ValueError(f"ranks: expected numbers from 1 to {MOST:,}, found {wrong[0]:,}")
+        raise ValueError(f"--ranks: expected numbers from 1 to {MOST:,}, found {wrong[0]:,}")
+    if options.figure is not None:
+        check_output("--figure", options.figure, (".png",))
     tensors = tensors_of(SHAPES[options.shapes]())
     found = [cost for ranks in dict.fromkeys(options.ranks) for cost in costs(tensors, ranks, options.mesh)]
     if options.figure is not None:

@@ -27,9 +27,9 @@ def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ())
         axes = figure.add_subplot(1, 2, place)
         for method, style in zip(methods, series_styles(len(methods)), strict=True):
             chosen = sorted((cost for cost in found if cost.method == method), key=lambda cost: cost.ranks)
-            values = [cost.most(quantity) for cost in chosen]
-            if any(values):
-                axes.plot([cost.ranks for cost in chosen], values, marker="o", label=method, markersize=3, **style)
+            points = [(cost.ranks, cost.most(quantity)) for cost in chosen if cost.most(quantity)]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", label=method, markersize=3, **style)
         most: dict[int, int] = {}
         for row in counted:
             most[row["ranks"]] = max(most.get(row["ranks"], 0), row[quantity])
