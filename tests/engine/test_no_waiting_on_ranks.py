@@ -1,4 +1,4 @@
-"""A step on many ranks never waits for a device either: after the first one, it reads no number.
+"""A step on many ranks never waits for a device either: after the first one, no number is looked at.
 
 The ranks are those of torch's fake process group: this process is one of four, and its collectives return at once.
 """

@@ -226,3 +226,22 @@ def test_on_a_device_where_it_may_not_look_a_masked_step_has_no_rate_and_leaves_
         moved = [not torch.equal(one, two) for one, two in zip(model.parameters(), before, strict=True)]
         assert moved == [not bad] * 2
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("make", [AGD, StochasticAGD])
+def test_one_group_s_decay_is_not_the_others(make):
+    ends = []
+    for groups in ({}, {"0.*": {"weight_decay": 0.5}}):
+        generator = torch.Generator().manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 2, bias=False)).double()
+        for parameter in model.parameters():
+            parameter.data = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+            parameter.grad = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+        start = model[0].weight.detach().clone()
+        optimiser = make(model, groups=groups)
+        optimiser.step()
+        ends.append([parameter.detach() for parameter in model.parameters()])
+    (free, other), (decayed, same) = ends
+    assert torch.equal(other, same)
+    lost = (free - decayed).norm() / start.norm()
+    assert float(lost) == pytest.approx(0.5 * float(optimiser.learning_rate) / 2, rel=0.3)  # hold comes before decay
