@@ -8,7 +8,20 @@ from typing import Any
 
 from autogd.training import Run
 
-__all__ = ["COLOURS", "MARKERS", "NAMES", "accuracy", "band", "below", "dress", "empty", "line", "mark", "picture", "wrapped"]
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "NAMES",
+    "accuracy",
+    "band",
+    "below",
+    "dress",
+    "empty",
+    "line",
+    "mark",
+    "picture",
+    "wrapped",
+]
 
 # distinct for colour-blind readers; in grey the markers tell the lines apart
 COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
