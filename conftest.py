@@ -24,8 +24,27 @@ def _seeded():
 
 @pytest.fixture
 def as_on_an_accelerator(monkeypatch):
-    """Plans are told that they are not on the CPU: a step must not look at a number there."""
+    """Plans say that they are not on the CPU: a step must not read a number there."""
     from autogd.engine import steps
 
     make = steps.make_plan
     monkeypatch.setattr(steps, "make_plan", lambda *given: dataclasses.replace(make(*given), on_cpu=False))
+
+
+@pytest.fixture
+def looks(monkeypatch) -> list[str]:
+    """The names of the methods by which a number left a tensor."""
+    seen: list[str] = []
+
+    def watch(name):
+        original = getattr(torch.Tensor, name)
+
+        def wrapper(self, *args, **kwargs):
+            seen.append(name)
+            return original(self, *args, **kwargs)
+
+        return wrapper
+
+    for name in ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__", "__index__", "__contains__"):
+        monkeypatch.setattr(torch.Tensor, name, watch(name))
+    return seen

@@ -6,7 +6,7 @@ Run: python benchmarks/pages.py
 import runpy
 from pathlib import Path
 
-SCRIPTS = ("quality_page", "trust_page", "results_page", "traces", "transfer", "front_page")
+SCRIPTS = ("quality_page", "trust_page", "results_page", "traces", "transfer", "scale_page", "front_page")
 
 
 def main() -> None:

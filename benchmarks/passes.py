@@ -68,7 +68,7 @@ def compiled(name: str) -> None:
 
 
 def stochastic() -> None:
-    """StochasticAGD in C; by torch's operations, where tensors of one shape go together, and where each goes alone."""
+    """StochasticAGD in C; by torch's operations, with tensors of one shape stacked, and with each alone."""
     room, load = bundles.ROOM, library.library
     for name, model in {
         "1,000 tiny tensors": SETS["tiny"](),

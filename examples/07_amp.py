@@ -24,7 +24,7 @@ for dtype in (torch.bfloat16, torch.float16):
             with torch.autocast(device, dtype):
                 loss = cross_entropy(model(images.to(device)), targets.to(device))
             scaler.scale(loss).backward()
-            scaler.step(optimiser)  # unscales the gradients first, and skips the step where they overflowed
+            scaler.step(optimiser)  # unscales the gradients first, and skips the step if they overflowed
             scaler.update()
 
     with optimiser.averaged(), torch.no_grad(), torch.autocast(device, dtype):

@@ -6,7 +6,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd.engine.library import library
-from autogd.geometry.atoms import Atom, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.atoms import (
+    Atom,
+    Rule,
+    bias,
+    bilinear,
+    embedding,
+    gain,
+    kernel,
+    matrix,
+    on_real_view,
+    scalars,
+    token,
+)
 
 needs_library = pytest.mark.skipif(library() is None, reason="the passes in C are not compiled here")
 small = st.integers(1, 5)
@@ -16,6 +28,11 @@ LAYOUTS = ("contiguous", "channels last", "reversed", "gaps", "mixed")
 def convolution(groups: int, transposed: bool) -> nn.Module:
     make = nn.ConvTranspose2d if transposed else nn.Conv2d
     return make(groups, groups, 1, groups=groups)
+
+
+def _complex(rule: Rule, *shape: int) -> Atom:
+    weight = torch.zeros(shape, dtype=torch.complex64)
+    return on_real_view(rule(weight, None), weight)
 
 
 @st.composite
@@ -43,6 +60,9 @@ def tensors(draw: st.DrawFn) -> tuple[tuple[int, ...], Atom]:
                 ((stack * a,), bias(empty(stack * a), stack=stack)),
                 ((a, b), gain(empty(a, b))),
                 ((), scalars(torch.tensor(1.0))),
+                ((a, b, 2), _complex(matrix, a, b)),
+                ((a, b, c, 2), _complex(kernel, a, b, c)),
+                ((a, 2), _complex(bias, a)),
             ]
         )
     )

@@ -3,6 +3,7 @@
 import numpy as np
 
 KEEP = 0.9  # of the momentum
+NOISE = 64 * np.finfo(np.float64).eps  # what rounding can leave of a bias's gradient, beside its weight's
 POLYNOMIALS = (
     (8.350735, -24.635874, 18.253652), (3.992759, -2.975826, 0.565457),
     (3.365907, -2.523794, 0.514049), (2.343450, -1.707047, 0.422939),
@@ -48,7 +49,10 @@ class Oracle:
         shares, sizes = shares_of(self.weights), [size_of(w) for w in self.weights]
         depth = sum(shares)
         duals = [share * size * norm(g) for share, size, g in zip(shares, sizes, grads, strict=True)]
-        G = sum(duals) / depth
+        # a bias whose gradient is rounding, beside its weight's, neither counts nor moves
+        beside = [z * norm(g) for z, g in zip(sizes, grads, strict=True)]
+        moves = [w.ndim == 2 or beside[i] > NOISE * beside[i - 1] for i, w in enumerate(self.weights)]
+        G = sum(dual for dual, moving in zip(duals, moves, strict=True) if moving) / depth
         # the momentum before this batch, in typical gradients, as if it had not started from zero
         held = sum(s * z * norm(m) for s, z, m in zip(shares, sizes, self.momenta, strict=True)) / depth
         M = held / (1 - KEEP**self.steps) if self.steps else 1.0
@@ -64,7 +68,7 @@ class Oracle:
             self.alike += max(4 / (self.steps + 3), 1 / 50) * (likeness - self.alike)
         self.last = G
         # the law; all layers compound, since no norm layer is among them
-        mu = min(max(min(2 * M, 1 / 4) * self.alike**4, 1 / 40), np.sqrt(2) / depth)
+        mu = min(max(min(2 * M, 1 / 4) * np.exp(2 - 2 / self.alike**2), 1 / 40), np.sqrt(2) / depth)
         eta = np.log(1 + depth * mu / np.sqrt(self.steps))
         mean = min(1.0, 7 / (self.steps + 6))
         matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]
@@ -78,6 +82,6 @@ class Oracle:
             if i in matrices[:-1]:  # hidden: held at Prescription 1's size, by no more than a step
                 most = sizes[i] * np.sqrt(min(w.shape))
                 keep = max(min(1.0, most / norm(w)), 1 - move)
-            w[...] = keep * max(0.0, 1 - move * self.decay) * w - move * sizes[i] * direction(ahead)
+            w[...] = keep * max(0.0, 1 - move * self.decay) * w - moves[i] * move * sizes[i] * direction(ahead)
             self.averages[i] += mean * (w - self.averages[i])
         return eta, G

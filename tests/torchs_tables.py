@@ -12,7 +12,7 @@ setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
 
 # What torch tests of its optimisers and ours have not, with the reason.
 NOT_APPLICABLE = {
-    "complex": "a complex tensor is no linear map between real spaces; refused by name",
+    "complex": "trained, but not as two real tensors of one more dimension: tests/optim/test_complex.py",
     "sparse": "gradients may be sparse for embeddings only, whose rows are the parts; others are refused by name",
     "fused": "there is no such argument: the compiled passes are chosen if they fit",
     "capturable": "there is no such argument: no step synchronises with the device",
@@ -46,7 +46,7 @@ def _info(kind, inputs):
         ),
         supported_impls=("foreach",),
         not_og_supported_flags=("foreach", "maximize", "weight_decay"),
-        supports_complex=False,
+        supports_complex=True,
     )
 
 
@@ -57,3 +57,10 @@ CASES = [
     for info in INFOS
     for given in info.optim_inputs_func(device="cpu")
 ]
+
+
+def operations():
+    """Every operation that torch tests, with samples of its arguments."""
+    table = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
+    setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    return table.op_db

@@ -38,7 +38,7 @@ class Everything(nn.Module):
         return self.out(self.slope(self.hidden(x.flatten(1))))
 
 
-# where each of torch's parameters stands in the pytree, and how its axes are turned on the way there
+# the place of each of torch's parameters in the pytree, and how its axes are permuted
 PLACES = {
     "embed.weight": ("embed/embedding", None),
     "positions": ("positions", None),
@@ -156,7 +156,7 @@ def test_ten_steps_of_stochastic_agd_are_the_same(model, gain, empty, monkeypatc
         updates, state = ours.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
-    # momentum and direction are rounded to half the bytes, where a last digit may fall to either side
+    # momentum and direction are rounded to half the bytes, so a last digit may fall to either side
     tolerance = 2e-3 if model.out.weight.dtype == torch.float32 else 1e-6
     for i in range(10):
         grads = gradients(model, i)

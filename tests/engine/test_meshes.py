@@ -7,7 +7,7 @@ import rank_cases
 
 pytestmark = pytest.mark.distributed
 CASES = {
-    2: ["fsdp", "ddp", "tensor_parallel", "expert_parallel", "in_float32"],
+    2: ["fsdp", "ddp", "tensor_parallel", "expert_parallel", "in_float32", "complex_weights"],
     4: ["fsdp", "hsdp", "fsdp_and_tensor_parallel", "expert_parallel"],
 }
 

@@ -15,7 +15,7 @@ from autogd.engine.library import SOURCES, compile_passes, library
 from autogd.engine.native import Native
 from autogd.engine.plan import make_plan
 from autogd.engine.rational import orthogonalise
-from autogd.geometry.atom import bias, matrix
+from autogd.geometry.atoms import bias, matrix
 from drawn_tensors import needs_library
 
 
@@ -286,7 +286,7 @@ def test_what_the_library_does_not_take_goes_torchs_way(monkeypatch):
         for m in (model, twin):
             for p in m.parameters():
                 p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
-        if i == 1:  # a state that somebody has laid out otherwise, and gradients that are
+        if i == 1:  # a state with another layout, and such gradients
             state = optimisers[0].state[model.weight]
             state["momentum"] = state["momentum"].to(memory_format=torch.channels_last)
         if i == 2:

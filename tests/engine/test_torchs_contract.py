@@ -135,10 +135,7 @@ def test_what_does_not_apply_is_no_argument(info, name):
 
 
 @pytest.mark.parametrize("info", EACH)
-def test_complex_parameters_and_sparse_gradients_of_matrices_are_refused_by_name(info):
-    assert not info.supports_complex
-    with pytest.raises(ValueError, match=r"parameter 0 of group 0: AGD does not train complex"):
-        info.optim_cls([nn.Parameter(torch.zeros(2, 2, dtype=torch.complex64))])
+def test_sparse_gradients_of_matrices_are_refused_by_name(info):
     weight = nn.Parameter(torch.ones(2, 2))
     optimiser = info.optim_cls([("weight", weight)])
     weight.grad = torch.eye(2).to_sparse()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from autogd import AGD, atoms, explain, initialise_, register_atom
-from autogd.engine.distributed.shards import Piece
+from autogd.engine.distributed.pieces import Piece
 from autogd.geometry.norms import frobenius
 from autogd.reading.catalogue import read_roles
 from autogd.reading.others import experts, lora_in, lora_out

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autogd.engine.rational import by_inversion
 from autogd.engine.rational import orthogonalise as rational
-from autogd.geometry.polar import ROUNDED, _directly, _through_gram, orthogonalise
+from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _through_gram, orthogonalise
 
 REACH = 265
 
@@ -57,43 +57,44 @@ def test_zero_stays_zero_and_huge_and_tiny_matrices_do_no_harm():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", [(48, 48), (96, 96), (48, 200), (200, 48)])
-def test_products_in_bfloat16_leave_singular_values_near_one(shape, seed):
+def test_products_in_float16_leave_singular_values_near_one(shape, seed):
     values = torch.logspace(0, -3, 48, dtype=torch.float64)
     matrices, left, right = spectrum(values, *shape, seed=seed)
-    rounded = orthogonalise(1e-6 * matrices.float(), products=torch.bfloat16)
+    rounded = orthogonalise(1e-6 * matrices.float(), products=torch.float16)
     assert rounded.dtype == torch.float32
     got = (left.mT @ rounded.double() @ right).diagonal(dim1=-2, dim2=-1)[0]
     assert (got[values > 1 / 50] - 1).abs().max() < 0.155
-    assert (got[values > 1 / 200] - 1).abs().max() < 0.26
+    assert (got[values > 1 / 200] - 1).abs().max() < 0.2
     assert torch.linalg.matrix_norm(rounded, 2).max() < 1.16
 
 
-def test_a_random_matrix_does_not_grow_in_bfloat16():
+@pytest.mark.parametrize("products", [torch.float16, torch.bfloat16])
+def test_a_random_matrix_does_not_grow_in_half_precision(products):
     # the unrounded coefficients take this one to 2.6: their values between the peaks drown in rounding
     torch.manual_seed(0)
-    assert torch.linalg.matrix_norm(orthogonalise(torch.randn(4, 128, 128), products=torch.bfloat16), 2).max() < 1.2
-    zero = orthogonalise(torch.zeros(1, 8, 8), products=torch.bfloat16)
+    assert torch.linalg.matrix_norm(orthogonalise(torch.randn(4, 128, 128), products=products), 2).max() < 1.2
+    zero = orthogonalise(torch.zeros(1, 8, 8), products=products)
     assert torch.equal(zero, torch.zeros(1, 8, 8))
 
 
 @pytest.mark.parametrize("rank", [1, 5, 20, 48])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_wide_matrix_in_bfloat16_comes_out_near_one_through_its_gram_as_directly(rank, seed):
+def test_a_wide_matrix_in_float16_comes_out_near_one_through_its_gram_as_directly(rank, seed):
     values = torch.cat([torch.logspace(0, -1.5, rank), torch.zeros(48 - rank)]).double()
     matrices, left, right = spectrum(values, 48, 200, seed=seed)
-    x = (matrices / torch.linalg.matrix_norm(matrices, keepdim=True)).to(torch.bfloat16)
-    for way in (partial(_through_gram, alone=2), _directly):
+    x = (matrices / torch.linalg.matrix_norm(matrices, keepdim=True)).to(torch.float16)
+    for way in (partial(_through_gram, restarts=RESTARTS), _directly):
         got = left.mT @ way(x.clone(), ROUNDED).double() @ right
         assert (got.diagonal(dim1=-2, dim2=-1)[0, :rank] - 1).abs().max() < 0.155
         assert torch.linalg.matrix_norm(got, 2).max() < 1.16  # what rounding leaves of a zero does not grow
 
 
-@pytest.mark.parametrize(("columns", "share"), [(512, 0.95), (1024, 0.862), (4096, 0.785)])
+@pytest.mark.parametrize(("columns", "share"), [(512, 0.9), (1024, 0.723), (4096, 0.561)])
 def test_the_gram_spares_multiplications_on_an_accelerator(columns, share):
     with FlopCounterMode(display=False) as counted:
         orthogonalise(torch.empty(3, 256, columns, device="meta"))
     with FlopCounterMode(display=False) as directly:
-        _directly(torch.empty(3, 256, columns, device="meta", dtype=torch.bfloat16), ROUNDED)
+        _directly(torch.empty(3, 256, columns, device="meta", dtype=torch.float16), ROUNDED)
     assert counted.get_total_flops() <= share * directly.get_total_flops()
 
 

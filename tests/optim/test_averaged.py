@@ -66,7 +66,7 @@ def test_the_average_is_the_weighted_mean_of_the_weights_after_each_step():
 def test_the_trained_weights_come_back_to_the_bit_even_after_an_exception(dtype):
     model = network(dtype)
     optimiser = StochasticAGD(model)
-    with optimiser.averaged():  # before the first step there is nothing to lend
+    with optimiser.averaged():  # before the first step there is no average
         pass
     advance(model, optimiser, range(5), dtype)
     trained = weights(model)

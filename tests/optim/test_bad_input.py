@@ -49,11 +49,6 @@ def test_a_sparse_gradient_of_what_is_not_an_embedding():
         AGD([p]).step()
 
 
-def test_a_complex_parameter():
-    with pytest.raises(ValueError, match="parameter 0 of group 0: AGD does not train complex parameters"):
-        AGD([nn.Parameter(torch.zeros(2, 2, dtype=torch.complex64))])
-
-
 @pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_gain_that_is_not_a_positive_number(gain):
     with pytest.raises(ValueError, match="gain: expected a finite number > 0"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD, initialise_
+from autogd import AGD, StochasticAGD, initialise_
 from autogd.losses import square_loss
 from autogd.models import FCN
 
@@ -189,3 +189,40 @@ def test_weight_decay_goes_by_a_tensor_s_share_of_the_depth(foreach):
     for name, share in (("weight", 1.0), ("bias", 1 / 32)):
         lost = before[name] * 0.6 * eta * share / depth
         torch.testing.assert_close(getattr(layer, name), getattr(twin, name) - lost, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("foreach", [False, None], ids=["readable", "fast"])
+@pytest.mark.parametrize("make", [AGD, StochasticAGD])
+def test_to_ascend_the_negative_objective_is_to_descend(make, foreach):
+    ends = []
+    for sign in (1, -1):
+        generator = torch.Generator().manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+        with torch.no_grad():
+            for parameter in model.parameters():  # above their sizes, so that decay and hold have work
+                parameter.copy_(3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+        optimiser = make(model, weight_decay=0.5, maximize=sign < 0, foreach=foreach)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = sign * torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+            optimiser.step()
+        ends.append([parameter.detach() for parameter in model.parameters()])
+    for one, two in zip(*ends, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("averaging", [False, True])
+def test_on_a_device_where_it_may_not_look_a_masked_step_has_no_rate_and_leaves_no_trace(
+    averaging, as_on_an_accelerator
+):
+    model = nn.Linear(4, 2).double()
+    optimiser = AGD(model, averaging=averaging)
+    for bad in (False, True, False):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, math.nan if bad else 1.0)
+        optimiser.step()
+        assert bool(optimiser.learning_rate > 0) == (not bad)
+        moved = [not torch.equal(one, two) for one, two in zip(model.parameters(), before, strict=True)]
+        assert moved == [not bad] * 2
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())

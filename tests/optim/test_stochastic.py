@@ -52,7 +52,7 @@ def test_a_step_moves_every_layer_by_its_share_of_the_law():
 
 
 def test_the_rate_is_the_law_of_the_steps_and_of_the_chain():
-    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP)):
+    for depth, chain, mu in ((4, 4, STEP), (32, 32, TURNOVER / 32), (32, 4, STEP), (4, 0, STEP)):
         for t in (1, 9, 10_000):
             rate = learning_rate(torch.tensor(float(t)), *torch.ones(2), depth, chain, BOUND)
             assert float(rate) == pytest.approx(math.log(1 + depth * mu / math.sqrt(t)), rel=1e-5)
@@ -118,6 +118,14 @@ def test_typical_sizes_at_the_ends_of_float32_stay_finite():
         state, factor = next_state(state, torch.tensor(size), torch.tensor(True))
         assert bool(torch.isfinite(factor))
         assert bool((state.typical > 0) & torch.isfinite(state.typical))
+
+
+@pytest.mark.parametrize("G", [0.0, math.nan, math.inf])
+def test_a_batch_that_does_not_count_leaves_the_rate_as_it_was(G):
+    for before in ([7.0, 2.0, 3.0, 0.5], [0.0, 0.0, 0.0, 0.0]):
+        after, factor = next_state(RateState(*torch.tensor(before)), torch.tensor(G), torch.tensor(False))
+        assert [float(number) for number in after] == before
+        assert float(factor) == 0
 
 
 def _closure(model, optimiser, x, y):
@@ -248,8 +256,47 @@ def test_on_a_device_where_it_may_not_look_a_bad_step_is_masked_and_counted(as_o
         optimiser.step()
         moved = [not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True)]
         assert moved == [not bad] * 2
+        assert bool(optimiser.learning_rate > 0) == (not bad)
     assert int(optimiser.skipped_steps) == 1
     assert all(torch.isfinite(t).all() for s in optimiser.state.values() for t in s.values())
+
+
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_a_batch_without_any_gradient_changes_nothing(device, request):
+    if device == "accelerator":
+        request.getfixturevalue("as_on_an_accelerator")
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model)
+
+    def step(scale):
+        optimiser.zero_grad()
+        (model(torch.randn(4, 8)).square().mean() * scale).backward()
+        optimiser.step()
+        states = [tensor for state in optimiser.state.values() for tensor in state.values()]
+        return [t.detach().clone() for t in (*model.parameters(), *states, optimiser.param_groups[0]["rate"])]
+
+    step(0.0)  # before there is a state, too
+    step(1.0)
+    before = step(1.0)
+    assert all(torch.equal(one, two) for one, two in zip(before, step(0.0), strict=True))
+    assert not any(torch.equal(one, two) for one, two in zip(before, step(1.0), strict=True))
+
+
+def test_a_group_at_rate_zero_keeps_its_weights_and_its_average():
+    model = initialise_(FCN(2, 8, 8, 4))
+    optimiser = StochasticAGD(model, groups={"layers.0.*": {"gain": 1.0}, "layers.1.*": {"gain": 1.0}})
+    first = model.layers[0].weight
+
+    def step():
+        optimiser.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimiser.step()
+        return first.detach().clone(), optimiser.state[first]["average"].clone()
+
+    before = [step() for _ in range(5)][-1]
+    assert not torch.equal(*before)
+    next(group for group in optimiser.param_groups if first is group["params"][0])["lr"] = 0.0
+    assert all(torch.equal(one, two) for one, two in zip(before, step(), strict=True))
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, groups=2), nn.ConvTranspose2d(8, 8, 3, groups=2), nn.LSTM(3, 5)])
@@ -367,16 +414,26 @@ def after(sizes):
     return state
 
 
+def rate(alike):
+    """A late η of four layers, for batches that are so alike in size."""
+    return float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), torch.tensor(float(alike)), 4, 4, BOUND))
+
+
 def test_where_few_batches_have_the_gradient_steps_are_shorter_and_never_for_good():
     generator = torch.Generator().manual_seed(0)
     mild, wild = (torch.randn(500, generator=generator).mul(spread).exp().tolist() for spread in (0.1, 3))
     assert float(after(mild).alike) > 0.97
     assert float(after(wild).alike) < 0.5
     assert float(after(wild + mild).alike) > 0.97
-    rates = [
-        float(learning_rate(torch.tensor(1e6), torch.tensor(1.0), a, 4, 4, BOUND)) for a in torch.tensor([0, 0.8, 1])
-    ]
-    assert rates == pytest.approx([4 * mu / 1e3 for mu in (SHORTEST, STEP * 0.8**4, STEP)], rel=1e-3)
+    assert [1e3 * rate(a) / 4 for a in (0, 1)] == pytest.approx([SHORTEST, STEP], rel=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 0.5])
+def test_steps_are_as_long_as_the_share_of_batches_that_has_the_squared_gradient(spread):
+    sizes = torch.randn(2, 200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(spread).exp()
+    alike = (2 * sizes[0] * sizes[1] / sizes.square().sum(0)).mean()
+    # of log-normal sizes, mean(G²)² / mean(G⁴)
+    assert rate(alike) / rate(1) == pytest.approx(math.exp(-4 * spread**2), abs=0.06)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e30])

@@ -1,4 +1,4 @@
-"""Ten steps of StochasticAGD are those of the oracle, through an outlier, a fading stretch and matrices above size."""
+"""Steps of StochasticAGD are the oracle's: an outlier, a fading stretch, noise, large matrices; early and late."""
 
 from itertools import pairwise
 
@@ -13,8 +13,8 @@ from stochastic_oracle import Oracle
 
 @pytest.mark.parametrize("settings", [{}, {"gain": 0.7, "weight_decay": 0.8}])
 @pytest.mark.parametrize("foreach", [None, False])
-@pytest.mark.parametrize("layers", [3, 9])
-def test_the_steps_are_the_oracles(settings, foreach, layers):
+@pytest.mark.parametrize(("layers", "taken"), [(3, 0), (9, 0), (3, 250)])
+def test_the_steps_are_the_oracles(settings, foreach, layers, taken):
     widths = [6, *[9] * (layers - 1), 4]
     model = nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths))).double()
     with torch.no_grad():
@@ -22,6 +22,9 @@ def test_the_steps_are_the_oracles(settings, foreach, layers):
         model[-2].weight.mul_(1.02 * 3 / model[-2].weight.norm())
     optimiser = StochasticAGD(model, foreach=foreach, **settings)
     oracle = Oracle([p.detach().numpy() for p in model.parameters()], **settings)
+    if taken:  # late in a run, means reach as far back as they ever do
+        oracle.steps, oracle.typical, oracle.last, oracle.alike = taken, 2.0, 1.5, 0.7
+        optimiser.param_groups[0]["rate"] = torch.tensor([taken, 2.0, 1.5, 0.7], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     # an outlier and a fading stretch; at the end signs alternate, so that the momentum is small
     for i, size in enumerate([1.0, 2.0, 5000.0, 1.0, 1e-3, 1e-5, 1e-7, 3.0, -3.0, 3.0, -3.0, 3.0]):
@@ -29,6 +32,9 @@ def test_the_steps_are_the_oracles(settings, foreach, layers):
             drawn = [torch.randn(p.shape, dtype=torch.float64, generator=generator) for p in model.parameters()]
         for p, g in zip(model.parameters(), drawn, strict=True):
             p.grad = size * g
+        if i in (3, 4):  # rounding, and a gradient that counts however small it is
+            model[1].bias.grad.mul_(1e-16)
+            model[0].bias.grad.mul_(1e-12)
         eta, G = oracle.step([p.grad.numpy() for p in model.parameters()])
         optimiser.step()
         assert float(optimiser.learning_rate) == pytest.approx(eta, rel=1e-10)

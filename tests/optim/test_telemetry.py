@@ -1,4 +1,4 @@
-"""What the last step did can be looked at, and says what happened."""
+"""The telemetry of the last step says what it did."""
 
 import copy
 

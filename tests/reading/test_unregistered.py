@@ -1,4 +1,4 @@
-"""Modules that nobody registered: every parameter is read from the forward pass, and the loss goes down."""
+"""Unregistered modules: every parameter is read from the forward pass, and the loss goes down."""
 
 import pytest
 import torch
@@ -54,7 +54,8 @@ def experts_by_loop(x, up, down):
 
 def fourier(x, lift, spectral, out):
     modes = torch.fft.rfft((x @ lift).view(len(x), 2, -1))
-    mixed = torch.einsum("bcx,cdx->bdx", modes, torch.view_as_complex(spectral))
+    spectral = spectral if spectral.is_complex() else torch.view_as_complex(spectral)
+    mixed = torch.einsum("bcx,cdx->bdx", modes, spectral)
     return torch.fft.irfft(mixed).flatten(1) @ out
 
 
@@ -140,7 +141,17 @@ UNREGISTERED = {
     ),
     "a Fourier layer": (
         Net(fourier, lift=raw(D, 16), spectral=raw(2, 2, 5, 2), out=raw(16, D)),
-        {"spectral": ("matrix", "10 of 2 × 2")},
+        {"spectral": ("matrix", "5 of 2 × 2")},
+    ),
+    "a Fourier layer with complex weights": (
+        Net(fourier, lift=raw(D, 16), spectral=nn.Parameter(torch.view_as_complex(raw(2, 2, 5, 2)).detach()),
+            out=raw(16, D)),
+        {"spectral": ("matrix", "5 of 2 × 2")},
+    ),
+    "a Fourier layer of two real parts": (
+        Net(lambda x, a, b, **rest: fourier(x, spectral=torch.stack([a, b], -1), **rest), lift=raw(D, 16),
+            a=raw(2, 2, 5), b=raw(2, 2, 5), out=raw(16, D)),
+        {"a": ("matrix", "5 of 2 × 2"), "b": ("matrix", "5 of 2 × 2")},
     ),
     "splines": (
         Net(splines, coefficients=raw(H, D, 5), out=raw(H, D)), {"coefficients": ("matrix", f"1 of {H} × {5 * D}")},
@@ -258,5 +269,13 @@ def test_a_function_of_a_users_own_is_not_mistaken_for_torchs_and_is_named(shape
     assert explain(model, x).rows[0].source == "shape"
     optimiser = StochasticAGD(model)
     model(x).square().mean().backward()
+    with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
+        optimiser.step()
+
+
+def test_a_weight_that_is_added_up_before_its_use_is_named():
+    model = Net(lambda x, w: x @ w.sum(0), w=raw(3, D, H))
+    optimiser = StochasticAGD(model)
+    model(torch.randn(10, D)).square().mean().backward()
     with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
         optimiser.step()

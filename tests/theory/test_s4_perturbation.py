@@ -259,6 +259,72 @@ def test_every_layer_without_a_bound_is_named():
     assert list(caught.value.names) == ["1", "2"]
 
 
+class Raw(nn.Module):
+    """A stack of `nn.Linear`, with its weights as raw parameters and `spelling` for the layers."""
+
+    def __init__(self, layers, spelling, store):
+        super().__init__()
+        self.weights = nn.ParameterList(store(layer.weight.detach().clone()) for layer in layers)
+        self.biases = nn.ParameterList(layer.bias.detach().clone() for layer in layers)
+        self.spelling = spelling
+
+    def forward(self, x):
+        for i in range(3):
+            x = self.spelling(x, self.weights[i], self.biases[i])
+            x = torch.relu(x) if i < 2 else x
+        return x
+
+
+SPELLINGS = {
+    "F.linear": (lambda x, w, b: nn.functional.linear(x, w, b), lambda w: w),
+    "x @ W.T + b": (lambda x, w, b: x @ w.T + b, lambda w: w),
+    "x @ W + b": (lambda x, w, b: b + x @ w, lambda w: w.T.contiguous()),
+    "einsum": (lambda x, w, b: torch.einsum("bi,oi->bo", x, w) + b, lambda w: w),
+    "addmm": (lambda x, w, b: torch.addmm(b, x, w), lambda w: w.T.contiguous()),
+}
+
+
+@pytest.mark.parametrize("sizes", ["measured", "prescribed"])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_network_of_raw_parameters_has_the_bound_of_its_layers(name, sizes):
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)])
+    for layer in layers if sizes == "prescribed" else ():  # as `initialise_` has a bias that it knows
+        nn.init.zeros_(layer.bias)
+    x = inputs((4,), 0).float()
+    expected = perturbation_bound(nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2]), x, sizes=sizes)
+    found = perturbation_bound(Raw(layers, *SPELLINGS[name]), x, sizes=sizes)
+    assert found.size == pytest.approx(expected.size)
+    assert found.change(0.1) == pytest.approx(expected.change(0.1))
+    assert sorted(found.shares.values()) == pytest.approx(sorted(expected.shares.values()))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.einsum("bti,io->bo", x.view(-1, 1, 8).repeat(1, 2, 1), w),  # adds up positions too
+        lambda x, w: x * w.sum(),
+        lambda x, w: w @ x,  # mixes samples
+        lambda x, w: torch.einsum("oi,io->io", w, x),
+        lambda x, w: torch.addmm(w[0], x, w, alpha=2.0),
+        lambda x, w: (w.T @ x.view(-1, 8, 1)).flatten(1),
+        lambda x, w: torch.softmax(w, 0)[0] * x,
+    ],
+)
+def test_other_uses_of_a_raw_parameter_have_no_bound(function):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 8, bias=False)
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return function(self.first(x), self.weight)
+
+    with pytest.raises(UnboundedError):
+        perturbation_bound(Model(), inputs((4,), 0, rows=8).float())
+
+
 def test_a_forward_that_cannot_be_traced_is_said_to_be():
     class Outer(nn.Module):
         def __init__(self):

@@ -35,7 +35,7 @@ def test_agd_descends_wherever_the_assumptions_hold_to_their_margin(run):
     sound = [record for record in run if record.assumption_1 and record.within_penalty]
     assert len(sound) > 150
     assert all(record.change < 0 for record in sound)
-    # all of the first 150 steps are of that kind: an unbroken descent
+    # the first 150 steps are an unbroken descent
     assert sound[:150] == run[:150]
 
 

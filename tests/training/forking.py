@@ -8,20 +8,25 @@ usage: forking.py PROCESSES SCRIPT ARGUMENT …
 import json
 import os
 import runpy
-import socket
 import sys
 import tempfile
 import traceback
 
 import safetensors.torch  # noqa: F401 - imported for the children, as are those below
 import sklearn.datasets  # noqa: F401
+import torch._dynamo  # noqa: F401
+import torch.distributed as dist
 
 import autogd.training  # noqa: F401
 
+PORT = 8  # bytes in which it is told
 
-def child(rank, processes, port, errors, arguments):
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()}, TORCHELASTIC_RUN_ID="test")
+
+def child(rank, processes, ports, errors, arguments):
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1"}
+    place |= {"MASTER_PORT": int(os.read(ports, PORT)), "TORCHELASTIC_USE_AGENT_STORE": True}
+    place |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_RESTART_COUNT": 0}
+    os.environ.update({name: str(value) for name, value in place.items()})
     os.dup2(errors.fileno(), 2)
     os.dup2(errors.fileno(), 1)
     sys.argv = arguments
@@ -36,16 +41,17 @@ def child(rank, processes, port, errors, arguments):
 
 
 def main(processes, *arguments):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    ports, tell = os.pipe()
     started = []
     for rank in range(int(processes)):
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes, the parent reads
         number = os.fork()
         if number == 0:
-            child(rank, processes, port, errors, list(arguments))
+            child(rank, processes, ports, errors, list(arguments))
         started.append((number, errors))
+    # only now, since a fork would copy its threads; the store has its port from the start, so that nobody else takes it
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(tell, f"{store.port:{PORT}}".encode() * len(started))
     results = []
     for number, errors in started:
         status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])

@@ -19,8 +19,11 @@ from autogd.cli.tables import add_heading, table
 from autogd.experiments.scale.cost import Cost, costs, tensors_of
 from autogd.experiments.scale.shapes import SHAPES
 from autogd.report.scale_figure import draw_scale
+from autogd.report.scale_table import COLUMNS, cell
 
 __all__ = ["Options", "run"]
+
+MOST = 1 << 14  # ranks; the plan takes a few minutes for so many
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,16 @@ class Options:
 def run(options: Options) -> int:
     """Plan the step and print its tables."""
     if options.shapes not in SHAPES:
-        raise ValueError(f"shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
+        raise ValueError(f"--shapes: {options.shapes!r} is not known; choose from {', '.join(SHAPES)}")
     if not options.ranks:
-        raise ValueError("--ranks: name at least one number, or leave the option out")
+        raise ValueError("--ranks: expected one number or more, found none; for instance --ranks 8 64")
+    wrong = [ranks for ranks in options.ranks if not 1 <= ranks <= MOST]
+    if wrong:
+        raise ValueError(f"--ranks: expected numbers from 1 to {MOST:,}, found {wrong[0]:,}")
     if options.figure is not None:
         check_output("--figure", options.figure, (".png",))
-    if any(ranks < 1 for ranks in options.ranks):
-        raise ValueError(f"ranks: expected numbers ≥ 1, found {min(options.ranks)}")
     tensors = tensors_of(SHAPES[options.shapes]())
-    found = [cost for ranks in options.ranks for cost in costs(tensors, ranks, options.mesh)]
+    found = [cost for ranks in dict.fromkeys(options.ranks) for cost in costs(tensors, ranks, options.mesh)]
     if options.figure is not None:
         options.figure.write_bytes(draw_scale(found))
     if options.json:
@@ -68,23 +72,5 @@ def _table(options: Options, found: list[Cost]) -> Table:
         if cost.ranks != before:
             add_heading(shown, f"{cost.ranks:,} rank{'s' * (cost.ranks != 1)}")
         before = cost.ranks
-        shown.add_row(cost.method, *(_cell(cost, quantity) for quantity in ("sent", "received", "flops", "peak")))
+        shown.add_row(cost.method, *("\n".join(cell(cost, quantity)) for quantity in COLUMNS))
     return shown
-
-
-def _cell(cost: Cost, quantity: str) -> str:
-    unit = "" if quantity == "flops" else "B"
-    return f"{_short(cost.most(quantity), unit)}\n({_short(cost.mean(quantity), unit)})"
-
-
-def _short(number: float, unit: str) -> str:
-    """A number with three digits and a prefix.
-
-    >>> _short(24_500_000_000, "B")
-    '24.5 GB'
-    """
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if number < 999.5 or prefix == "P":
-            return f"{number:.3g} {prefix}{unit}".strip()
-        number /= 1000
-    raise AssertionError

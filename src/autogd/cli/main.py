@@ -96,8 +96,8 @@ def _tell(command: str, error: Exception | SystemExit) -> int:
         return 1
     place = culprit(error)
     if place is not None:
-        said = [type(error).__name__, *str(error).strip().splitlines()[:1]]
-        print(f"autogd {command}: {': '.join(said)} (in {place})", file=sys.stderr)
+        words = [type(error).__name__, *str(error).strip().splitlines()[:1]]
+        print(f"autogd {command}: {': '.join(words)} (in {place})", file=sys.stderr)
         return 1
     if isinstance(error, ValueError | OSError | ImportError):
         print(f"autogd {command}: {error}", file=sys.stderr)

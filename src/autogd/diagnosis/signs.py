@@ -154,7 +154,7 @@ def _nothing(grad: Tensor | None) -> bool:
 
 def _part_norms(role: Role, grad: Any) -> Tensor:
     dense = grad.to_dense() if grad.is_sparse else grad
-    return torch.linalg.vector_norm(role.atom.cut(dense.double()), dim=role.atom.inner).flatten()
+    return torch.linalg.vector_norm(role.atom.cut(dense).double(), dim=role.atom.inner).flatten()
 
 
 def _small_parts(roles: list[Role]) -> dict[str, list[int]]:

@@ -42,13 +42,13 @@ class Architecture:
         self._biases_by_layer = biases_by_layer
         self.atoms: dict[Tensor, Atom] = {}
         self.names: dict[Tensor, str] = {}
-        self.weights: dict[Tensor, Tensor] = {}  # of each bias, the weight of its layer
+        self.weights: dict[Tensor, Tensor] = {}  # bias -> the weight of its layer
         self.sources: dict[Tensor, Source] = {}  # where each atom was read from
         self.chain = 0.0  # D, how many layers compound
         self.readout: Tensor | None = None
         self._stage: Runs | None = None  # of the only Module
         self.version = 0
-        self.changed: list[Role] = []  # by the latest reading, until somebody takes note
+        self.changed: list[Role] = []  # changed by the latest reading, and not yet saved with the groups
         self._seen: set[Tensor] = set()  # parameters that a forward pass was seen to use
         self._opaque: set[Tensor] = set()  # parameters that it used in an operation that does not tell
         self._warned: set[Tensor] = set()
@@ -57,7 +57,7 @@ class Architecture:
         self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule]]] = []
 
     def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
-        """Take in a Module's parameters as the catalogue knows them, and watch it."""
+        """Add a Module's parameters, with the catalogue's atoms, and watch its first forward pass."""
         roles = self._shared(read_roles(model, overrides))
         stage = runs_of(model, roles)
         self.chain, self._stage = max(self.chain, stage.longest), None if self.atoms else stage
@@ -67,7 +67,7 @@ class Architecture:
         return roles
 
     def add_tensors(self, named: Mapping[str, Tensor], overrides: Mapping[str, Rule]) -> list[Role]:
-        """Take in lone tensors; there is no Module to read."""
+        """Add lone tensors; there is no Module to read."""
         roles = self._shared(roles_from_shape(named, overrides))
         self.chain += sum(role.atom.depth_share for role in roles)  # all of them may stand in one chain
         self._stage = None
@@ -75,7 +75,7 @@ class Architecture:
         return roles
 
     def settle(self, parameters: Sequence[Tensor], warn: bool = True) -> None:
-        """Before a step on parameters that were not together in one before: read what can still be read."""
+        """Before the first step on these parameters: read what can still be read."""
         for watch in self._watches:
             watch.finish()
         watched = [model for ref, _ in self._modules if (model := ref()) is not None]
@@ -87,13 +87,13 @@ class Architecture:
             self._warn([p for p in parameters if p not in self._warned], type(watched[0]).__name__)
 
     def _warn(self, parameters: Sequence[Tensor], model: str) -> None:
-        """Say once, by name, what could not be read as it is."""
+        """Warn once, by name, about what could not be read."""
         shaped = [p for p in parameters if self.sources.get(p) == "shape"]
         alone = (
             "so its atom is told from its shape alone; name it with atoms={...}, or register its layer with "
             "autogd.register_atom"
         )
-        # a vector's atom differs little, whatever it is
+        # all atoms of a vector are much alike
         unread = [p for p in shaped if p.dim() > 1 and p not in self._seen]
         opaque = [p for p in shaped if p in self._opaque]
         flat = [p for p in parameters if self.atoms[p].kind == "flat"]
@@ -108,7 +108,7 @@ class Architecture:
             self._warned.update(found)
 
     def stop(self) -> None:
-        """Watch no longer: what there is to know came with a saved state."""
+        """Stop watching: a saved state brought the reading."""
         for watch in self._watches:
             watch.remove()
 

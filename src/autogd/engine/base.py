@@ -74,7 +74,7 @@ class ReadsArchitecture(SwapsWeights):
         self._ready: Backend | None = None  # the one whose tensors have a state
         self._modules, self._reminder = [], Reminder()
         self._swapped, self._kept, self._awaits_train = False, None, False
-        # what a step leaves behind to look at; nothing is read back from it, so it is not state
+        # for users to read; no step reads it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
         self._last: tuple[Plan, Any, Any] | None = None  # plan, summary and multipliers of the last step
@@ -125,7 +125,7 @@ class ReadsArchitecture(SwapsWeights):
         return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a saved state, each number in the precision that it was saved in; another optimiser's is refused."""
+        """Load a saved state, each number in the precision that it was saved in; refuse another optimiser's."""
         if self._swapped:
             self._outside("load_state_dict()")
         last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
@@ -136,7 +136,7 @@ class ReadsArchitecture(SwapsWeights):
             self._loading = None
 
     def _restore_precision(self, loaded: dict[str, Any]) -> None:
-        # torch casts a parameter's state to the parameter's own type, or else shares it with whom it was saved by
+        # torch casts a parameter's state to the parameter's type, or else shares it with the saved one
         saved = [index for group in loaded["param_groups"] for index in group["params"]]
         ours = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(saved, ours, strict=True):
@@ -151,7 +151,7 @@ class ReadsArchitecture(SwapsWeights):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # torch puts it there; a group that gets it has a key more than before
+        # torch adds it; with it, a group would have one more key than it was saved with
         self.defaults.pop("differentiable", None)
         for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
@@ -160,12 +160,12 @@ class ReadsArchitecture(SwapsWeights):
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         if self._loading is not None:
             self._restore_precision(self._loading)
-        # a loaded state brings its own groups: what was planned on the old ones is void
+        # a loaded state brings its own groups, so plans on the old ones are void
         self._backends, self._last, self._ready, self._swapped = {}, None, None, False
         for group in self.param_groups:
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
-        # a copy, or one read from a file, holds parameters alone, and no group of processes
+        # a copy, or an optimiser read from a file, has no Module and no process group
         absent = {"_modules": [], "_reminder": Reminder(), "_kept": None, "_awaits_train": False}
         for name, value in {**absent, "_process_group": None, "_peers": None}.items():
             self.__dict__.setdefault(name, value)

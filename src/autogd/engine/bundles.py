@@ -1,6 +1,6 @@
-"""What is worked on at a time: small tensors of one shape are stacked, large ones are chunked.
+"""Bundles: stack small tensors of one shape, chunk large ones.
 
-Many small tensors cost more in calls than in arithmetic, and a copy of a vocabulary's whole table would be a large one.
+Many small tensors cost more in calls than in arithmetic. A copy of a whole vocabulary's table would cost memory.
 """
 
 from collections.abc import Callable
@@ -38,17 +38,18 @@ class Bundle:
 
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
-    """The plan's tensors, in its order, as many at a time as there is room for."""
+    """Bundle the plan's tensors, in its order, each bundle as large as fits."""
+    weights = plan.weights
 
     def kind(at: int) -> object:
-        parameter = plan.parameters[at]
-        return parameter.shape, parameter.dtype, parameter.device, plan.atoms[at]
+        weight = weights[at]
+        return weight.shape, weight.dtype, weight.device, plan.atoms[at]
 
     found = []
-    for _, alike in groupby(range(len(plan.parameters)), key=kind):
+    for _, alike in groupby(range(len(weights)), key=kind):
         places = list(alike)
         first = places[0]
-        most = max(1, ROOM // max(1, plan.parameters[first].numel()))
+        most = max(1, ROOM // max(1, weights[first].numel()))
         if most == 1:
             found += [bundle for at in places for bundle in _chunks(at, plan, geometry)]
             continue
@@ -61,7 +62,7 @@ def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
 def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] | None = None) -> Bundle:
     order = (*atom.grid, *atom.rows, *atom.columns)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
-    batch = (atom.parts, atom.fan_out, atom.fan_in)
+    batch = (atom.parts, atom.height, atom.fan_in)
     each = tuple(1 if i in atom.inner else n for i, n in enumerate(atom.shape))
     return Bundle(where, atom.shape, each, order, back, batch, direction_for(atom, geometry), rows)
 
@@ -78,13 +79,14 @@ def stacked(atom: Atom, times: int) -> Atom:
 
 def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
     """A large tensor, cut between its parts if they lie one after the other; else whole."""
-    parameter, atom = plan.parameters[at], plan.atoms[at]
+    weights, atom = plan.weights, plan.atoms[at]
+    weight = weights[at]
     where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
-    if parts == 1 or parameter.shape[0] % parts:
+    if parts == 1 or weight.shape[0] % parts:
         return [_bundle(where, stacked(atom, 1), geometry)]
-    room = max(ROOM, sum(p.numel() for p in plan.parameters) // PIECES)
-    most = max(1, room * parts // parameter.numel())
-    each = parameter.shape[0] // parts  # rows of one part
+    room = max(ROOM, sum(w.numel() for w in weights) // PIECES)
+    most = max(1, room * parts // weight.numel())
+    each = weight.shape[0] // parts  # rows of one part
     return [
         _bundle(
             where, stacked(replace(atom, shape=(count, *atom.shape[1:])), 1), geometry, (start * each, count * each)

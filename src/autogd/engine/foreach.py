@@ -27,17 +27,17 @@ class Foreach(SingleTensor):
         super().__init__(plan, geometry, momentum)
         self.bundles = bundles(plan, geometry) if momentum else []
         self.stacks: list[slice] = []
-        small = [p for p in plan.parameters[: plan.whole] if p.numel() < SMALL and p.device.type == "cpu"]
+        small = [w for w in plan.weights[: plan.whole] if w.numel() < SMALL and w.device.type == "cpu"]
         start = 0
-        for _, alike in groupby(small, key=lambda p: (p.shape, p.dtype)):
+        for _, alike in groupby(small, key=lambda w: (w.shape, w.dtype)):
             same = list(alike)
             most = max(1, STACKED // max(1, same[0].numel()))
             stop = start + len(same)
             self.stacks += [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
             start = stop
         self.small = start
-        # those that follow are measured in one call, up to the first that is better taken in pieces
-        large = (at for at in range(start, plan.whole) if piecewise(plan.parameters[at]))
+        # tensors from `small` to `middle` are measured in one call; those after it, in pieces
+        large = (at for at in range(start, plan.whole) if piecewise(plan.weights[at]))
         self.middle = next(large, plan.whole)
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
@@ -45,7 +45,7 @@ class Foreach(SingleTensor):
         if self.geometry == "spectral" and not self.momentum:
             return super().measure(grads)
         plan, none = self.plan, self.plan.reach.new_zeros(())
-        weights = plan.map_sums(self.norms(plan.parameters).square()).sqrt() if momenta and plan.holds else none
+        weights = plan.map_sums(self.norms(plan.weights).square()).sqrt() if momenta and plan.holds else none
         return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -78,15 +78,15 @@ class Foreach(SingleTensor):
             for bundle, some, keeps in each:
                 self._move_bundle(bundle, some, keeps, grads, step, momenta, averages)
             return
-        half = any(parameter.dtype.itemsize == 2 for parameter in self.plan.parameters)
+        half = any(weight.dtype.itemsize == 2 for weight in self.plan.weights)
         if self.directions or (averages and half):
             super().update(grads, step, momenta, averages)
             return
         if step.average is not None:
             self._mix(step, averages)
         if step.keeps is not None:
-            torch._foreach_mul_(self.plan.parameters, list(step.keeps.expand(len(grads)).unbind()))
-        self._add(self.plan.parameters, grads, step.coefficients, step.finite)
+            torch._foreach_mul_(self.plan.weights, list(step.keeps.expand(len(grads)).unbind()))
+        self._add(self.plan.weights, grads, step.coefficients, step.finite)
         if step.average is not None:
             share = step.average.share
             share = share[self.plan.owner] if share.dim() else share
@@ -100,7 +100,7 @@ class Foreach(SingleTensor):
         where, rows = bundle.where, bundle.rows
         slopes, held, weights, means = (
             list(each[where]) if rows is None else [tensor.narrow(0, *rows) for tensor in each[where]]
-            for each in (grads, momenta, self.plan.parameters, averages)
+            for each in (grads, momenta, self.plan.weights, averages)
         )
         slope, momentum = _stack(slopes), _stack(held)
         ahead = self._look_ahead(momentum, slope, step)
@@ -114,7 +114,7 @@ class Foreach(SingleTensor):
         assert step.average is not None
         each = zip(weights, means, changes.unbind(), keeps.to(parts).view(bundle.each).unbind(), strict=True)
         for at, (weight, mean, change, keep) in enumerate(each, where.start):
-            # in half precision, a factor and a step would be too coarse one after the other
+            # in half precision, round once, after the factor and the step
             moved = weight if weight.dtype == change.dtype else weight.to(change.dtype)
             moved.view(bundle.shape[1:]).mul_(keep)
             moved.add_(change)
@@ -123,7 +123,7 @@ class Foreach(SingleTensor):
             mean.lerp_(weight.to(mean.dtype), step.average.share[at].to(mean))
 
     def _look_ahead(self, momentum: Tensor, grad: Tensor, step: Step) -> Tensor:
-        """Renew the momentum of stacked tensors, and give Nesterov's view of it; by pieces, which a cache holds."""
+        """Renew the momentum of stacked tensors, and return Nesterov's view of it; chunked to fit a cache."""
         wide = torch.promote_types(grad.dtype, torch.float32)
         ahead = torch.empty_like(grad, dtype=wide)
         assert step.gradient_factor is not None
@@ -140,12 +140,12 @@ class Foreach(SingleTensor):
         return ahead
 
     def _mix(self, step: Step, averages: Sequence[Tensor]) -> None:
-        """Bring weights and averages nearer to each other, and decay the averages in proportion; in place."""
+        """Move weights and averages along their difference, and decay the averages in proportion; in place."""
         average, count = step.average, len(averages)
         assert average is not None
         assert average.along is not None
         along, beside, share = (each.expand(count).unbind() for each in (average.along, average.beside, average.share))
-        for i, (weight, mean) in enumerate(zip(self.plan.parameters, averages, strict=True)):
+        for i, (weight, mean) in enumerate(zip(self.plan.weights, averages, strict=True)):
             weight.lerp_(mean, -along[i].to(weight))
             mean.lerp_(weight, (beside[i] / (1 + along[i])).to(mean))  # the line before has lengthened y − x
             if step.keeps is not None:
@@ -165,7 +165,7 @@ class Foreach(SingleTensor):
             into.append(target if lie is None else lie.table(target))
             slopes.append(slope if lie is None else lie.table(slope))
             factors.append(atom.spread(c) if lie is None else lie.spread(c.to(tensor.dtype), atom))
-        # what was measured last may still be in a cache: begin with it
+        # start with what was measured last: it may still be in a cache
         into, slopes, factors = into[::-1], slopes[::-1], factors[::-1]
         if finite is None:
             torch._foreach_addcmul_(into, slopes, factors)
@@ -180,7 +180,7 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 
 def _batches(tensors: list[Tensor]) -> Iterator[slice]:
-    """Cut a list so that a copy of a piece of it is small beside the whole: at most a twentieth, or one tensor."""
+    """Cut a list into batches, each small enough to copy: at most a twentieth of all numbers, or one tensor."""
     most = sum(tensor.numel() for tensor in tensors) // 20
     start, held = 0, 0
     for at, tensor in enumerate(tensors):

@@ -92,7 +92,7 @@ def _check_patterns(names: list[str], patterns: Mapping[str, Mapping[str, Any]])
 
 
 def refuse_settings(owner: str, given: Iterable[str]) -> None:
-    """Say why there is no such setting, and what there is instead.
+    """Explain why there is no such setting, and what to use instead.
 
     >>> refuse_settings("AGD", ["lr"])
     Traceback (most recent call last):
@@ -134,20 +134,20 @@ def check_geometry(name: str) -> Geometry:
 
 
 def check_number(name: str, value: float, *, zero_too: bool = False) -> None:
-    """A setting must be a finite number above zero, or at zero where that is allowed."""
+    """A setting must be a finite number above zero; some may be zero."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_too):
         raise ValueError(f"{name}: expected a finite number {'≥' if zero_too else '>'} 0, found {value}")
 
 
 def check_settings(group: Mapping[str, Any]) -> None:
-    """The settings of a group, those that it has."""
+    """Check the settings that a group has."""
     multiplier(group)
     check_number("gain", group.get("gain", 1.0))
     check_number("weight_decay", group.get("weight_decay", 0.0), zero_too=True)
 
 
 def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:
-    """Refuse what torch would not, or would not name: no tensors, repeats, complex numbers."""
+    """Refuse what torch would not, or would not name: no tensors, repeats."""
     for name, parameter in named.items():
         if not isinstance(parameter, Tensor):
             kind = type(parameter).__name__
@@ -155,9 +155,4 @@ def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> No
         if parameter in earlier:
             raise ValueError(
                 f"{name}: this parameter is in an earlier group already, as {earlier[parameter]}; keep it in one"
-            )
-        if parameter.is_complex():
-            raise ValueError(
-                f"{name}: AGD does not train complex parameters ({parameter.dtype}); hold the real and the imaginary "
-                "part as two real parameters and join them with torch.complex in forward"
             )

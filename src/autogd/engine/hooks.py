@@ -13,11 +13,11 @@ from autogd.reading.graph import Roots, roots_of
 
 __all__ = ["Reminder", "Watch", "WeakHook"]
 
-STEPS = 10  # before so many, the average is not much better
+STEPS = 10  # after fewer steps, the average is not much better
 
 
 class WeakHook:
-    """A hook of a Module that holds the owner of the method it calls weakly; a copy of it calls nothing."""
+    """A hook that calls a method and holds its owner weakly; a copy of the hook calls nothing."""
 
     def __init__(self, owner: object = None, method: str = "") -> None:
         self.owner = None if owner is None else weakref.ref(owner)  # not a WeakMethod, which torch.compile cannot trace
@@ -36,13 +36,13 @@ class WeakHook:
 class Watch:
     """Hooks on a Module that hand the first forward pass with gradients to `read`.
 
-    A module whose own forward is not called, as a trainer may call a method of it instead, is read from the last
-    outputs of its parts: `finish` does that, before the first step. The hooks hold no tensors and no optimiser, and a
-    copy of the Module, or one saved whole, has none that do anything.
+    A trainer may call a method of the module instead of its forward. `finish`, before the first step, then reads the
+    last outputs of its parts. The hooks hold no tensors and no optimiser; in a copy of the Module, and in one that was
+    saved whole, they do nothing.
 
     Args:
         model: to watch.
-        read: what to do with the pass: takes the model, the roots of its output, and its arguments.
+        read: called with the model, the roots of its output, and its arguments.
 
     >>> found = []
     >>> model = nn.Linear(2, 1)
@@ -76,7 +76,7 @@ class Watch:
             self._parts[id(module)] = roots
 
     def finish(self) -> None:
-        """Read what there is: the parts, if the model itself was not called."""
+        """Read the parts, if the model itself was not called."""
         if self._parts:
             self._done(Roots(root for roots in reversed(self._parts.values()) for root in roots), None)
 
@@ -97,7 +97,7 @@ class Watch:
 class Reminder:
     """A hook of a Module: warns once if the Module is evaluated, outside of `averaged()`, after it was trained.
 
-    It goes when it has warned, or when the optimiser is asked for its averages. It leaves nothing in copies or files.
+    It is removed once it has warned, or once the averages are used. It leaves nothing in copies or files.
 
     >>> model = nn.Linear(2, 1)
     >>> reminder = Reminder(model)
@@ -119,7 +119,7 @@ class Reminder:
             self._handle = None
 
     def evaluated(self, module: nn.Module, inputs: Any) -> None:
-        """The module is called: warn if that is an evaluation, and enough steps were taken."""
+        """Called with the module: warn if this is an evaluation after enough steps."""
         if module.training or torch.compiler.is_compiling() or self.steps < STEPS:
             return
         self.dismiss()

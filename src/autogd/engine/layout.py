@@ -23,7 +23,7 @@ from autogd.geometry.norms import accumulation_dtype
 __all__ = ["Runs", "piecewise", "runs", "squares", "squares_of_runs"]
 
 RUN = 1 << 20  # a float32 sum of many more squares than this loses digits
-PIECES = 24  # rows are added up in so many pieces at most: what they are added to is 4% of a large tensor
+PIECES = 24  # the most pieces in which rows are summed: the sums then take 4% of a large tensor
 PIECE = 1 << 17  # numbers; smaller pieces cost more in calls than they save in memory
 WHOLE = 1 << 18  # numbers up to which a copy of the squares is small enough, and fastest
 SHARED = 1 << 16  # numbers from which on a second thread pays
@@ -32,13 +32,13 @@ ROW = 1 << 12  # numbers that one thread sums
 
 @dataclass(frozen=True)
 class Runs:
-    """A cut tensor as a table: `blocks` × `rows` × run, where blocks index parts, and rows lie within one.
+    """A cut tensor as a table: `blocks` × `rows` × run. Blocks index parts, and rows lie within one part.
 
     Args:
         order: the dimensions of the atom's shape as they lie in memory, outermost first.
-        blocks: how many numbers the leading dimensions of the grid have.
-        rows: how many the dimension within a part has that comes next.
-        rest: the dimensions that a run is made of; empty where a part is one run, and `rows` then counts its numbers.
+        blocks: the product of the leading dimensions of the grid.
+        rows: the size of the next dimension, which lies within a part.
+        rest: the dimensions of a run; empty if a part is one run, and `rows` then counts its numbers.
     """
 
     order: tuple[int, ...]
@@ -66,7 +66,7 @@ class Runs:
 
 
 def runs(cut: Tensor, atom: Atom) -> Runs | None:
-    """How a tensor, in the shape that the atom cuts it to, lies in memory; None where it has gaps or its parts mingle.
+    """How a tensor, in the shape that the atom cuts it to, lies in memory; None if it has gaps or its parts mix.
 
     >>> import torch
     >>> from autogd.geometry.atom import kernel
@@ -90,7 +90,7 @@ def _runs(stride: tuple[int, ...], atom: Atom) -> Runs | None:
     whole, order = tuple(order), [i for i in order if shape[i] != 1]
     inner = [i in atom.inner for i in order]
     first = next((at for at, within in enumerate(inner) if within), len(order))
-    # one dimension of a part is enough for rows, and leaves a long run
+    # one dimension of a part gives enough rows, and leaves a long run
     last = len(order) if all(inner[first:]) else first + 1
     grid = [i for i, within in zip(order, inner, strict=True) if not within]
     if grid != sorted(grid):

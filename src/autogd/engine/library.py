@@ -18,7 +18,7 @@ __all__ = ["LIBRARY", "SOURCES", "compile_passes", "fingerprint", "library"]
 
 SOURCES = Path(__file__).with_name("c")
 LIBRARY = Path(__file__).with_name("passes.library")
-# Apple's compiler must be told twice, and takes OpenMP's functions from the library that torch brings
+# Apple's compiler needs both flags, and takes OpenMP's functions from the library that torch ships
 OPENMP = ["-Xclang", "-fopenmp", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-fopenmp"]
 
 
@@ -32,7 +32,7 @@ def fingerprint() -> str:
 
 
 def compile_passes(compiler: str | None = None, target: Path | None = None) -> str | None:
-    """Make the library; gives the reason if that fails, else None.
+    """Compile the library; returns the reason if that fails, else None.
 
     Args:
         compiler: its command, with options; $CC or cc if None.
@@ -53,8 +53,8 @@ def compile_passes(compiler: str | None = None, target: Path | None = None) -> s
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 return f"{compiler}: {done.stderr.strip() or f'stopped with {done.returncode}'}"
-            made.replace(target)  # whole or not at all, for processes that load it meanwhile
-    except OSError as trouble:  # as from a folder that may not be written to
+            made.replace(target)  # replace it atomically: another process may load it now
+    except OSError as trouble:  # a folder that cannot be written to, for example
         return f"{compiler}: {trouble}"
     return None
 

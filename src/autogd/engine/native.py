@@ -1,8 +1,8 @@
 """The backend in C: each pass goes over all tensors at once. For float32 on the CPU, if the library was compiled.
 
-torch's own operations start and end their threads with every tensor, and have none for the norms of a kernel's taps. No
-tensor is copied: a step needs, besides the state, one square of the smaller side of the largest matrix for every two
-threads that have one to orthogonalise.
+torch's own operations start and end their threads with every tensor, and use one thread for the norms of a kernel's
+taps. No tensor is copied: besides the state, a step needs one square of the smaller side of the largest matrix for
+every two threads that orthogonalise.
 
 Matrices are orthogonalised by Zolotarev's rational function, x (w + a₁/(x² + p₁) + a₂/(x² + p₂)), which takes two
 inverses of XXᵀ + p instead of twelve multiplications (Nakatsukasa and Freund, SIAM Review 58(3), 2016). It is as close
@@ -11,6 +11,7 @@ as `autogd.geometry.polar`: singular values from 1/392 of the 8-norm on come out
 
 import ctypes
 import math
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise, product
 
@@ -36,7 +37,7 @@ SUMS = 4  # of every part: of squares of gradients, of momenta, of products of b
 
 
 def takes(plan: Plan) -> bool:
-    """Whether all of a plan's weights are of the kind that the library takes."""
+    """Whether the library supports all of a plan's weights."""
     ours = all(type(p) in PLAIN and p.dtype == torch.float32 for p in plan.parameters)
     return ours and plan.on_cpu and plan.one_device
 
@@ -47,12 +48,13 @@ class Native(Foreach):
     def __init__(self, plan: Plan, passes: ctypes.CDLL, geometry: Geometry, momentum: float = 0.0) -> None:
         super().__init__(plan, geometry, momentum)
         self.passes = passes
-        # of tensors without gaps, these two tell the shape
-        self.layouts = [(parameter.numel(), parameter.stride()) for parameter in plan.parameters]
+        # for tensors without gaps, these two tell the shape
+        self.counts = [parameter.numel() for parameter in plan.parameters]
+        self.strides = [parameter.stride() for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
         self.longest = 0
-        self.kept: list[Tensor] = []  # what the words have the addresses of for good
-        self.words = (ctypes.c_int64 * (WORDS * len(plan.parameters)))()
+        self.kept: list[Tensor] = []  # tensors whose addresses the words keep
+        self.words = array("q", [0] * (WORDS * len(plan.parameters)))
         matrices = self._matrices() if self._describe() and momentum and geometry == "spectral" else []
         self.count, self.largest = len(matrices), max((matrix[3] for matrix in matrices), default=0)
         words = [word for matrix in sorted(matrices, key=lambda matrix: matrix[3:5]) for word in matrix]
@@ -60,8 +62,9 @@ class Native(Foreach):
         poles = [number for pole in POLES for number in pole]
         # as `settings` in stochastic.c: what momentum keeps, the gradients' factor, the average's share, Zolotarev's
         self.settings = torch.tensor([momentum, 1, 0, WHOLE, *poles], dtype=torch.float32, device="cpu")
-        self.distinct: list[int] = []  # where weights lay when no two of them shared memory
-        self.found: tuple[Tensor | None, int] | None = None  # the last measurement's sums and threads, if C made it
+        self.none = torch.empty(0, dtype=torch.float32, device="cpu")
+        self.distinct: list[int] = []  # addresses of the weights when they were last checked for overlaps
+        self.found: tuple[Tensor | None, int] | None = None  # sums and threads of the last measurement in C
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
         """The norms of gradients, momenta and held weights."""
@@ -74,12 +77,12 @@ class Native(Foreach):
             norms = torch.empty(self.parts, dtype=torch.float32, device="cpu")
             self._pass(threads, norms, None, None)
             self.found = None, threads
-            return Norms(norms, norms[:0], norms[:0])
-        doubles = self.passes.autogd_doubles(self.words, len(grads), self.parts)
+            return Norms(norms, self.none, self.none)
+        doubles = self.passes.autogd_doubles(self._address(), len(grads), self.parts)
         sums = torch.empty(doubles, dtype=torch.float64, device="cpu")
         room = self._room(threads, 0)
         self.passes.autogd_measure(
-            self.words, len(grads), self.longest, self.parts, sums.data_ptr(), room.data_ptr(), threads
+            self._address(), len(grads), self.longest, self.parts, sums.data_ptr(), room.data_ptr(), threads
         )
         self.found = sums, threads
         gradients, momenta_, _, weights = sums[: SUMS * self.parts].view(-1, SUMS).unbind(1)
@@ -105,11 +108,11 @@ class Native(Foreach):
     def _pass(self, threads: int, *given: Tensor | None) -> None:
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in given]
         sizes = len(self.plan.parameters), self.longest, self.parts
-        if self.passes.autogd_pass(self.words, *sizes, *addresses, threads):
+        if self.passes.autogd_pass(self._address(), *sizes, *addresses, threads):
             raise MemoryError("a step: there is no memory left for the sums of a row; no weight was changed")
 
     def _mixtures(self, step: Step) -> Tensor | None:
-        """Of every tensor, what `mixture` in passes.c has."""
+        """The numbers of `mixture` in passes.c, for every tensor."""
         if step.average is None:
             return None
         ones = torch.ones_like(self.plan.depth_shares)
@@ -127,18 +130,22 @@ class Native(Foreach):
         norms = torch.empty(2 * self.parts, dtype=torch.float32, device="cpu")
         room = self._room(threads, self.count)
         self.passes.autogd_update(
-            self.words, len(self.plan.parameters), self.matrices, self.count, self.longest, self.largest, self.parts,
+            self._address(), len(self.plan.parameters), self.matrices, self.count,
+            self.longest, self.largest, self.parts,
             self.settings.data_ptr(), moves.data_ptr(), keeps.data_ptr(), sizes.data_ptr(), sums.data_ptr(),
             norms.data_ptr(), room.data_ptr(), threads,
         )  # fmt: skip
 
+    def _address(self) -> int:
+        return self.words.buffer_info()[0]
+
     def _room(self, threads: int, count: int) -> Tensor:
-        """What the library works in."""
+        """The library's scratch memory."""
         floats = self.passes.autogd_floats(self.longest, self.largest, count, threads)
         return torch.empty(floats, dtype=torch.float32, device="cpu")
 
     def _describe(self) -> bool:
-        """Write down how the tensors lie in memory; False if one has gaps, or its parts mingle."""
+        """Write down how the tensors lie in memory; False if one has gaps, or its parts mix."""
         first, self.fits = 0, False
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
             lie = runs(atom.cut(parameter), atom)
@@ -152,13 +159,14 @@ class Native(Foreach):
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
             held = int(atom.held_at < math.inf)
-            self.words[WORDS * at + 4 : WORDS * (at + 1)] = [number, lie.blocks, lie.rows, run or 1, first, 0, held]
+            words = array("q", [number, lie.blocks, lie.rows, run or 1, first, 0, held])
+            self.words[WORDS * at + 4 : WORDS * (at + 1)] = words
             first += atom.parts
         self.fits = True
         return True
 
     def _matrices(self) -> list[tuple[int, ...]]:
-        """Where the parts are that are to be orthogonalised, as `matrix` in stochastic.c has it."""
+        """The parts to orthogonalise, as `matrix` in stochastic.c has them."""
         found: list[tuple[int, ...]] = []
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
             if atom.fan_in == 1 or atom.fan_out == 1:
@@ -166,10 +174,10 @@ class Native(Foreach):
             strides = atom.cut(parameter).stride()
             steps = (_stride(atom, strides, dims) for dims in (atom.rows, atom.columns))
             sides = list(zip((atom.fan_out, atom.fan_in), steps, strict=True))
-            if any(stride is None for _, stride in sides):
+            if atom.complex or any(stride is None for _, stride in sides):
                 self.fits = False
                 return []
-            # of two equal sides, the one that lies without gaps
+            # of two equal sides, take the one without gaps
             (side, along), (length, across) = sorted(sides, key=lambda side: (side[0], side[1] or 0))
             first = self.words[WORDS * at + 8]
             self.words[WORDS * at + 9] = 1
@@ -179,36 +187,34 @@ class Native(Foreach):
         return found
 
     def _locate(self, grads: list[Tensor], momenta: Sequence[Tensor]) -> bool:
-        """Write down where everything is now; False if something is not as it was planned, or not plain memory."""
+        """Write down all addresses; False if a tensor is not as it was planned, or not plain memory."""
         if not self.fits or not self._locate_states(momenta, 2, torch.bfloat16):
             return False
-        places, at = [], 0
-        for parameter, grad, (count, stride) in zip(self.plan.parameters, grads, self.layouts, strict=True):
-            place, slope = parameter.data_ptr(), grad.data_ptr()
-            if parameter.numel() != count or grad.numel() != count or parameter.stride() != stride:
-                return False
-            if grad.stride() != stride or grad.dtype is not torch.float32 or type(grad) not in PLAIN or grad.is_neg():
-                return False
-            if not slope:  # zeros that take no memory
-                return False
-            self.words[at], self.words[at + 1] = place, slope
-            places.append(place)
-            at += WORDS
+        places = self._write(self.plan.parameters, 0)
+        if not places or not self._locate_states(grads, 1, torch.float32):
+            return False
         if places != self.distinct:
-            sizes = (4 * count for count, _ in self.layouts)
-            ends = sorted((place, place + size) for place, size in zip(places, sizes, strict=True))
+            ends = sorted((place, place + 4 * count) for place, count in zip(places, self.counts, strict=True))
             if any(end > start for (_, end), (start, _) in pairwise(ends)):
                 return False  # two threads would write to the same weights
             self.distinct = places
         return True
 
     def _locate_states(self, states: Sequence[Tensor], word: int, dtype: torch.dtype) -> bool:
-        """Write down where the states are; False if one does not lie as its parameter does."""
-        for at, (held, (count, stride)) in enumerate(zip(states, self.layouts, strict=bool(states))):
-            if held.dtype is not dtype or held.device.type != "cpu" or held.numel() != count or held.stride() != stride:
-                return False
-            self.words[WORDS * at + word] = held.data_ptr()
-        return True
+        """Write down the addresses of states or gradients; False if one does not lie as its parameter does."""
+        if not states:
+            return True
+        found = {(type(held), held.dtype, held.is_cpu, held.is_neg()) for held in states}
+        return found <= {(kind, dtype, True, False) for kind in PLAIN} and bool(self._write(states, word))
+
+    def _write(self, tensors: Sequence[Tensor], word: int) -> list[int]:
+        """Write down and return the addresses; none of them if a tensor has another shape, or takes no memory."""
+        # compare all tensors at once: a step of small tensors is mostly such calls
+        if list(map(Tensor.numel, tensors)) != self.counts or list(map(Tensor.stride, tensors)) != self.strides:
+            return []
+        places = list(map(Tensor.data_ptr, tensors))
+        self.words[word::WORDS] = array("q", places)
+        return places if all(places) else []
 
 
 def _floats(values: Tensor) -> Tensor:
@@ -216,7 +222,7 @@ def _floats(values: Tensor) -> Tensor:
 
 
 def _stride(atom: Atom, strides: Sequence[int], dims: tuple[int, ...]) -> int | None:
-    """From one row, or column, of a matrix to the next; None if there is no one answer."""
+    """The stride from one row, or column, of a matrix to the next; None if it is not constant."""
     many = [i for i in dims if atom.shape[i] != 1]
     if any(strides[i] != strides[j] * atom.shape[j] for i, j in pairwise(many)):
         return None

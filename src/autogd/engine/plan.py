@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.norms import LEAST, rounding
+from autogd.geometry.complex import as_real
+from autogd.geometry.norms import LEAST, accumulation_dtype, rounding
 
 __all__ = ["Constants", "Plan", "constants_of", "make_plan"]
 
@@ -19,6 +20,8 @@ class Plan:
     """The tensors of a step, those of one part first and then by size. The names are those of `autogd.optim.rule`."""
 
     parameters: list[Tensor]
+    complex: bool  # whether any of them is
+    weights: list[Tensor]  # the parameters, complex ones viewed as real; `gradients` in steps.py renews the views
     atoms: list[Atom]
     groups: list[dict[str, Any]]  # without repeats
     group_of: Tensor  # of each tensor: the index of its group
@@ -26,9 +29,9 @@ class Plan:
     owner: Tensor  # of each part: the index of its tensor
     whole: int  # how many tensors have one part
     one_device: bool
-    on_cpu: bool  # a step may look at a number without waiting for a device
+    on_cpu: bool  # a step may read a number without waiting for a device
     sparse: bool  # whether any gradient is
-    plain: bool  # whether all gradients are plain, dense tensors
+    plain: bool  # whether all gradients are plain, dense tensors of real numbers
     holds: bool  # whether any tensor is held at its size
     depth: float
     depth_shares: Tensor
@@ -42,7 +45,7 @@ class Plan:
     own_weight_floor: Tensor
     sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
     map_sums: Callable[[Tensor], Tensor]  # the same for every map
-    totals: Callable[[Tensor], Tensor] | None  # the same; None if every tensor is one part
+    totals: Callable[[Tensor], Tensor] | None  # as `sums`; None if every tensor is one part
     others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
     _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
 
@@ -78,7 +81,7 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
         dtypes: likewise.
         weight_of: the number of a bias to the number of the weight of its layer.
 
-    >>> from autogd.geometry.atom import bias, matrix
+    >>> from autogd.geometry.atoms import bias, matrix
     >>> layer = torch.nn.Linear(4, 2)
     >>> constants_of([matrix(layer.weight), bias(layer.bias)], [torch.float32] * 2, {1: 0}).own_weight
     [0, 0]
@@ -88,10 +91,10 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
     own_weight = list(range(first[-1]))
     for mine, theirs in weight_of.items():
         for part in range(sizes[mine]):
-            # packed biases go with packed weights; beside many taps, the middle one: others may see padding alone
+            # packed biases match packed weights; of a kernel's taps take the middle one: others may see only padding
             other = part if sizes[theirs] == sizes[mine] else sizes[theirs] // 2
             own_weight[first[mine] + part] = first[theirs] + other
-    # the floor of a bias beside the largest tensor, which serves if its own weight has no gradient
+    # a bias whose own weight has no gradient is compared with the largest tensor
     lone = [atom.kind == "bias" and i not in weight_of for i, atom in enumerate(atoms)]
     return Constants(
         depth=sum(atom.depth for atom in atoms),
@@ -123,7 +126,8 @@ def make_plan(
     group_of = [list(groups).index(id(group)) for *_, group in entries]
     like = parameters or like
     device = like[0].device
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in like) else torch.float32
+    wide = any(accumulation_dtype(p.dtype) == torch.float64 for p in like)
+    dtype = torch.float64 if wide else torch.float32
     sizes = [atom.parts for atom in atoms]
     maps = [atom.maps for atom in atoms]
     owner, map_owner = _numbered(sizes).to(device), _numbered(maps).to(device)
@@ -142,9 +146,12 @@ def make_plan(
         return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
 
     grads = [p.grad for p in parameters if p.grad is not None]
+    has_complex = any(p.is_complex() for p in parameters)
     own_weight = constants.own_weight
     return Plan(
         parameters=parameters,
+        complex=has_complex,
+        weights=[as_real(p) for p in parameters] if has_complex else parameters,
         atoms=atoms,
         groups=list(groups.values()),
         group_of=torch.tensor(group_of, dtype=torch.int64, device=device),
@@ -154,7 +161,7 @@ def make_plan(
         one_device=all(p.device == device for p in parameters),
         on_cpu=device.type == "cpu",
         sparse=any(grad.is_sparse for grad in grads),
-        plain=all(type(grad) is Tensor and not grad.is_sparse for grad in grads),
+        plain=all(type(grad) is Tensor and not grad.is_sparse and not grad.is_complex() for grad in grads),
         holds=any(atom.held_at < float("inf") for atom in atoms),
         depth=constants.depth,
         depth_shares=per_tensor(constants.depth_shares),

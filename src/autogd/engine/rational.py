@@ -1,8 +1,8 @@
 """The rational polar factor of the native backend, by torch's operations.
 
-On the CPU the native backend takes singular values close to one by two inverses; other backends take a polynomial. Both
-are within 0.14 of one, and not the same. Ranks that own matrices there use this, so that the step on many processes is
-the step on one. The tests hold the C to it.
+The native backend brings singular values close to one by two inverses, other backends by a polynomial. Both are within
+0.14 of one, but they differ. On the CPU, ranks that own matrices use this form, so that many processes take the same
+steps as one. The tests hold the C to it.
 """
 
 import torch
@@ -46,6 +46,6 @@ def by_inversion(x: Tensor, elsewhere: Columns = HERE) -> Tensor:
         before = pole
         factor, failed = torch.linalg.cholesky_ex(gram)
         inverse = torch.cholesky_inverse(factor)
-        # a matrix that rounding has left without a factor keeps its own direction
+        # if rounding leaves a matrix without a factor, keep its own direction
         total.add_(inverse.masked_fill_((failed != 0)[:, None, None], 0), alpha=weight)
     return total.div_(size.sqrt()) @ x

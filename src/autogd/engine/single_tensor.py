@@ -32,7 +32,7 @@ class SingleTensor:
         none = self.plan.reach.new_zeros(())
         if not self.momentum:
             return Norms(self.norms(grads) if self.geometry == "frobenius" else self._slopes(grads), none, none)
-        weights = self.plan.map_sums(self.norms(self.plan.parameters).square()).sqrt() if self.plan.holds else none
+        weights = self.plan.map_sums(self.norms(self.plan.weights).square()).sqrt() if self.plan.holds else none
         return Norms(self.norms(grads), self.norms(momenta) if momenta else none, weights)
 
     def update(
@@ -64,7 +64,7 @@ class SingleTensor:
         return torch.cat([like[:0], *(frobenius(tensor, atom, like.dtype).to(like) for tensor, atom in each)])
 
     def direction(self, i: int, tensor: Tensor) -> Tensor:
-        """What is here of the direction of tensor i, every part at norm one."""
+        """The direction of tensor i, every part at norm one."""
         return unit_direction(tensor, self.plan.atoms[i], self.geometry)
 
     def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class SingleTensor:
         return self.plan.atoms[i].matrices(direction * grad).sum((1, 2))
 
     def all_reduce(self, sums: Tensor) -> Tensor:
-        """Sums over parts, completed by what other processes have of the same parts."""
+        """Sums over parts, completed by the other processes."""
         return sums
 
     def scaled(self, i: int, direction: Tensor, coefficients: Tensor) -> Tensor:
@@ -88,13 +88,13 @@ class SingleTensor:
     # The arithmetic of one tensor.
 
     def _slopes(self, grads: list[Tensor]) -> Tensor:
-        """Take the directions, which `update` will need again, and the slope of every part along its own."""
+        """Take the directions, which `update` uses too, and the slope of every part along its own."""
         grads = [grad.to_dense() if grad.is_sparse else self.local(grad) for grad in grads]
         self.directions = self._directions(grads)
         pairs = zip(self.directions, grads, strict=True)
         each = (self.slopes_of(i, *pair).to(self.plan.reach) for i, pair in enumerate(pairs))
         slopes = self.all_reduce(torch.cat([self.plan.reach[:0], *each]))
-        # a slope may be finite beside a norm that overflows: refuse what the other geometry refuses
+        # a slope may be finite although the norm overflows: refuse it, as for `frobenius`
         self.slopes = torch.where(self.norms(grads).isfinite(), slopes, torch.inf)
         return self.slopes
 
@@ -102,7 +102,7 @@ class SingleTensor:
         return [self.direction(i, grad) for i, grad in enumerate(grads)]
 
     def _ahead(self, grad: Tensor, momentum: Tensor, step: Step) -> Tensor:
-        """Renew the momentum, and give Nesterov's view of it: one step further along the same gradient."""
+        """Renew the momentum, and return Nesterov's view of it: one step further along the same gradient."""
         grad, momentum = self.local(grad), self.local(momentum)
         wide = accumulation_dtype(grad.dtype)
         assert step.gradient_factor is not None
@@ -115,7 +115,7 @@ class SingleTensor:
 
     def _move(self, i: int, change: Tensor, step: Step, averages: Sequence[Tensor]) -> None:
         """W ← keep·W + change, in float32 at least, and the average."""
-        weight = self.local(self.plan.parameters[i])
+        weight = self.local(self.plan.weights[i])
         wide = accumulation_dtype(weight.dtype)
         if step.finite is not None:
             change = torch.where(step.finite.to(weight.device), change.to_dense() if change.is_sparse else change, 0)
@@ -123,10 +123,10 @@ class SingleTensor:
         if step.average is not None:
             along, average = step.average.along, self.local(averages[i])
             beside, share = (_at(i, each, weight, wide) for each in (step.average.beside, step.average.share))
-            apart = moved - average
+            difference = moved - average
             if along is not None:
-                moved.add_(apart * _at(i, along, weight, wide))
-            average.add_(apart * beside)
+                moved.add_(difference * _at(i, along, weight, wide))
+            average.add_(difference * beside)
             before = moved.clone()
         if step.keeps is not None and self.momentum:
             moved.copy_(self.scaled(i, moved, step.keeps.to(wide).split(self.plan.sizes)[i]))

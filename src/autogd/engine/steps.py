@@ -1,4 +1,4 @@
-"""What a step needs before the mathematics: the tensors with a gradient, their plan, a backend and their state."""
+"""Before the mathematics of a step: its tensors with a gradient, their plan, backend and state."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +17,7 @@ from autogd.engine.plan import Plan, make_plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import as_real
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.sizes import measured_sizes
@@ -34,7 +35,7 @@ def choose_backend(
 
     if any(is_sharded(parameter) for parameter in plan.parameters) or shares_work(plan, geometry, momentum, copies):
         return Sharded(plan, geometry, momentum, copies)
-    # without a gradient, a rank has no tensors here, and takes part in its group's sums all the same
+    # a rank without gradients has no tensors here, but takes part in its group's sums
     if foreach is False or not plan.parameters or not plan.one_device or (plan.sparse and not momentum):
         return SingleTensor(plan, geometry, momentum)
     if takes(plan) and (passes := library()) is not None:
@@ -44,12 +45,14 @@ def choose_backend(
 
 def gradients(plan: Plan, dense: bool = False) -> list[Any]:
     """The gradients of a plan's tensors as they are now, each over the ranks as its parameter is."""
-    grads: list[Any] = [aligned(parameter.grad, parameter) for parameter in plan.parameters]
+    if plan.complex:  # a parameter may lie elsewhere than in the last step
+        plan.weights[:] = map(as_real, plan.parameters)
+    grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
 
 
 def spread_of(tensor: Tensor) -> object:
-    """How a DTensor lies over the ranks; nothing for any other tensor."""
+    """The placements and the mesh of a DTensor; None for any other tensor."""
     return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
@@ -77,7 +80,7 @@ class PlansSteps(ReadsArchitecture):
         if peers.settled:
             while len(self._backends) >= PLANS_KEPT:
                 self._backends.pop(next(iter(self._backends)))
-            self._backends[self._architecture.version, *key[1:]] = backend  # the version may be a later one now
+            self._backends[self._architecture.version, *key[1:]] = backend  # the version may be newer by now
         return backend
 
     def _join(self) -> Peers:
@@ -136,19 +139,19 @@ class PlansSteps(ReadsArchitecture):
             wide, state = accumulation_dtype(parameter.dtype), self.state[parameter]
             # Momentum takes half of float32's bytes: a tenth of it is renewed in every step, so its rounding does not
             # matter. The average moves by ever smaller shares, and must not round.
-            types = {"average": wide}
-            if self.momentum:
-                types["momentum"] = torch.float64 if parameter.dtype == torch.float64 else torch.bfloat16
-            for name, dtype in types.items():
+            types = {"average": (parameter, wide.to_complex() if parameter.is_complex() else wide)}
+            if self.momentum:  # there is no complex bfloat16
+                types["momentum"] = as_real(parameter), torch.float64 if wide == torch.float64 else torch.bfloat16
+            for name, (like, dtype) in types.items():
                 if name not in state:
-                    new = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-                    state[name] = new.copy_(parameter) if name == "average" else new
+                    new = torch.zeros_like(like, dtype=dtype, memory_format=torch.preserve_format)
+                    state[name] = new.copy_(like) if name == "average" else new
                 elif state[name].dtype != dtype or state[name].device != parameter.device:
                     state[name] = state[name].to(parameter.device, dtype)  # loaded, or the model was moved
         self._ready = backend
 
     def _raise_not_finite(self, plan: Plan, grads: list[Any]) -> None:
-        """Name the gradient that is not finite, before any weight is touched; on the CPU, where looking is free."""
+        """Name the gradient that is not finite, before any weight changes; on the CPU, where this is free."""
         for parameter, grad in zip(plan.parameters, grads, strict=True):
             numbers = grad._values() if grad.is_sparse else local(grad)
             if not torch.isfinite(numbers).all():

@@ -32,7 +32,7 @@ class SwapsWeights(Optimizer):
         are freed.
         """
         self._reminder.dismiss()
-        if self._kept is not None:  # after eval() they are there already, and stay
+        if self._kept is not None:  # after eval() the averages are in place, and stay
             yield
             return
         if self._swapped:
@@ -46,7 +46,7 @@ class SwapsWeights(Optimizer):
             self._swapped = False
 
     def eval(self) -> None:
-        """Put the averaged weights into the model, until `train()`: for loops that are written this way.
+        """Put the averaged weights into the model, until `train()`: for loops that call `eval()` and `train()`.
 
         >>> from autogd import StochasticAGD
         >>> optimiser = StochasticAGD(nn.Linear(2, 1))
@@ -61,7 +61,7 @@ class SwapsWeights(Optimizer):
             self._swapped = True
 
     def train(self) -> None:
-        """Put the weights in training back, those of a state that was saved after `eval()` too."""
+        """Put the weights in training back, also those of a state that was saved after `eval()`."""
         if self._awaits_train:
             self._awaits_train = False
             put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
@@ -89,7 +89,7 @@ class SwapsWeights(Optimizer):
         return [module for each in self._modules if (module := each()) is not None]
 
     def _outside(self, what: str) -> None:
-        """Refuse what would mix the averaged weights with the state of those in training."""
+        """Refuse to mix the averaged weights with the state of the weights in training."""
         if self._swapped or self._awaits_train:
             where, mend = "inside averaged()", "leave the block first"
             if self._kept is not None or self._awaits_train:
@@ -103,7 +103,7 @@ def swapped(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) 
 
     Args:
         others: for each parameter, what it is to hold.
-        modules: those that FSDP2 may have gathered the parameters of.
+        modules: those whose parameters FSDP2 may have all-gathered.
 
     >>> weight = nn.Parameter(torch.zeros(2))
     >>> with swapped({weight: torch.ones(2)}):
@@ -136,8 +136,8 @@ def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> N
 
 
 def _reshard(modules: Sequence[nn.Module]) -> None:
-    """Free what FSDP2 has gathered: it would be used again, and holds what the weights were before."""
+    """Free the weights that FSDP2 has all-gathered: they are stale."""
     for module in modules:
         for each in module.modules():
-            if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, told without importing its package
+            if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, recognised without importing its package
                 each.reshard()  # type: ignore[operator]

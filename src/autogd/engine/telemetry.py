@@ -1,4 +1,4 @@
-"""What the last step did, tensor by tensor: worked out from what the step has anyway, and only when somebody looks."""
+"""What the last step did, tensor by tensor: computed on request, from what the step keeps anyway."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,7 @@ __all__ = ["LastStep"]
 
 @dataclass(frozen=True, eq=False)
 class LastStep:
-    r"""One step, looked back on; all numbers are 0-d tensors on the parameters' device.
+    r"""One step; all numbers are 0-d tensors on the parameters' device.
 
     Args:
         learning_rate: η.
@@ -38,7 +38,7 @@ class LastStep:
     names: tuple[str, ...]
     _plan: Plan = field(repr=False)
     _summary: Any = field(repr=False)  # `autogd.optim.rule.Summary`
-    _multipliers: Any = field(repr=False)  # of each tensor, or one for all: what its group multiplies the step by
+    _multipliers: Any = field(repr=False)  # per tensor, or one for all: the step multiplier of its group
 
     @cached_property
     def dual_norms(self) -> dict[str, Tensor]:

@@ -61,7 +61,7 @@ def build(name: str) -> nn.Module | None:
     try:
         with torch.device("meta"):
             model = transformers.AutoModel.from_config(configuration_auto.CONFIG_MAPPING[name]())
-    except Exception:  # another package is missing, or the default configuration is of no model
+    except Exception:  # another package is missing, or the default configuration fits no model
         return None
     assert isinstance(model, nn.Module)
     return model if any(True for _ in model.parameters()) else None

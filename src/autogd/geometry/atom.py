@@ -20,9 +20,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from autogd.geometry.depth import VECTOR  # the depth share of a vector, 1/32
+from autogd.geometry.complex import as_real
 
-__all__ = ["LAYERS", "Atom", "Rule", "Start", "bias", "kernel", "matrix"]
+__all__ = ["LAYERS", "Atom", "Rule", "Start", "divide", "kernel", "matrix"]
 
 LAYERS = ("matrix", "kernel", "bilinear", "experts")  # the kinds that map a layer's inputs to its outputs
 
@@ -41,8 +41,9 @@ class Atom:
         scale: the size (operator norm) of a unit perturbation of one matrix.
         start: what `initialise_` puts there.
         depth_share: how many layers one part counts for; a step moves each part by depth_share · η/L of its size.
-        stack: how many layers the tensor packs, or which share of one it is; depth_share · stack is added to L.
+        stack: how many layers the tensor packs, or its share of one layer; depth_share · stack is added to L.
         free: whether its size carries information (a readout, a gate), so that StochasticAGD does not hold it.
+        complex: whether the matrices are complex; the last of `rows` then holds real and imaginary parts.
 
     >>> atom = matrix(nn.Linear(8, 2).weight)
     >>> atom.parts, atom.scale
@@ -58,6 +59,7 @@ class Atom:
     depth_share: float = 1.0
     stack: float = 1
     free: bool = False
+    complex: bool = False
 
     @property
     def depth(self) -> float:
@@ -82,6 +84,11 @@ class Atom:
     @cached_property
     def fan_out(self) -> int:
         """Rows of one matrix."""
+        return self.height // (2 if self.complex else 1)
+
+    @cached_property
+    def height(self) -> int:
+        """Rows of one matrix as real numbers: a complex row has two."""
         return math.prod(self.shape[i] for i in self.rows)
 
     @cached_property
@@ -106,7 +113,8 @@ class Atom:
         return self.scale * math.sqrt(min(self.fan_in, self.fan_out) * self.parts / self.maps) if hidden else math.inf
 
     def cut(self, tensor: Tensor) -> Tensor:
-        """View a tensor of the parameter's shape as the grid of matrices."""
+        """View a tensor of the parameter's shape as the grid of matrices; a complex one is viewed as real."""
+        tensor = as_real(tensor)
         return tensor if tensor.shape == self.shape else tensor.view(self.shape)
 
     def spread(self, values: Tensor) -> Tensor:
@@ -114,9 +122,9 @@ class Atom:
         return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
 
     def matrices(self, tensor: Tensor) -> Tensor:
-        """The parts as a batch, parts × fan_out × fan_in; a copy if no view can serve."""
+        """The parts as a batch, parts × height × fan_in; a copy if no view can serve."""
         order = (*self.grid, *self.rows, *self.columns)
-        return self.cut(tensor).permute(order).reshape(self.parts, self.fan_out, self.fan_in)
+        return self.cut(tensor).permute(order).reshape(self.parts, self.height, self.fan_in)
 
     def join(self, matrices: Tensor) -> Tensor:
         """The batch that `matrices` gives, in the shape that `cut` gives."""
@@ -142,7 +150,7 @@ def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, t
     """
     first, second = weight.shape
     outputs, inputs = (second, first) if transposed else (first, second)
-    outputs = _divide(outputs, stack, weight)
+    outputs = divide(outputs, stack, weight)
     scale = math.sqrt(outputs / inputs)
     if stack == 1:
         rows, columns = ((1,), (0,)) if transposed else ((0,), (1,))
@@ -165,7 +173,7 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     groups = getattr(module, "groups", 1)
     transposed = getattr(module, "transposed", False)
     lead, other, *taps = weight.shape
-    within = _divide(lead, groups, weight)
+    within = divide(lead, groups, weight)
     # a transposed convolution stores (in, out/groups, taps...): the first dimension is the input
     outputs, inputs = (other, within) if transposed else (within, other)
     scale = math.sqrt(outputs / inputs / math.prod(taps))
@@ -176,22 +184,8 @@ def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     return Atom("kernel", (groups, within, other, *taps), rows, columns, scale)
 
 
-def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
-    r"""A d × 1 matrix that acts on the constant input 1.
-
-    A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
-    scale is √(d/1). It adds to that weight's output, so it starts at zero: the weight alone keeps the size right.
-
-    >>> bias(nn.Linear(3, 16).bias).scale
-    4.0
-    """
-    d = _divide(weight.numel(), stack, weight)
-    if stack == 1:
-        return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
-    return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
-
-
-def _divide(size: int, stack: int, weight: Tensor) -> int:
+def divide(size: int, stack: int, weight: Tensor) -> int:
+    """The size of one of `stack` equal parts."""
     if size % stack:
         raise ValueError(f"a tensor of shape {tuple(weight.shape)} cannot be cut into {stack} equal parts")
     return size // stack

@@ -5,12 +5,28 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from autogd.geometry.atom import Atom, Rule, Start, bias, kernel, matrix
+from autogd.geometry.atom import Atom, Rule, Start, divide, kernel, matrix
 from autogd.geometry.depth import LOOKUP, VECTOR
 
 __all__ = [
-    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "scalars", "token",
+    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "on_real_view", "scalars",
+    "token",
 ]  # fmt: skip
+
+
+def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
+    r"""A d × 1 matrix that acts on the constant input 1.
+
+    A perturbation of norm √d moves each output by one unit of root-mean-square, like the weight it belongs to: the
+    scale is √(d/1). It adds to that weight's output, so it starts at zero: the weight alone keeps the size right.
+
+    >>> bias(nn.Linear(3, 16).bias).scale
+    4.0
+    """
+    d = divide(weight.numel(), stack, weight)
+    if stack == 1:
+        return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
+    return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
 
 
 def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -88,3 +104,16 @@ def beside(atom: Atom, count: int) -> Atom:
     0.5
     """
     return replace(atom, stack=atom.stack / count)
+
+
+def on_real_view(atom: Atom, parameter: Tensor) -> Atom:
+    """The atom of a complex parameter's real view; of any other parameter, the atom as it is.
+
+    >>> weight = nn.Linear(16, 4).weight.cfloat()
+    >>> atom = on_real_view(matrix(weight), weight)
+    >>> atom.shape, atom.fan_out, atom.scale
+    ((4, 16, 2), 4, 0.5)
+    """
+    if not parameter.is_complex() or atom.complex:
+        return atom
+    return replace(atom, shape=(*atom.shape, 2), rows=(*atom.rows, len(atom.shape)), complex=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import from_rows, to_rows
 from autogd.geometry.norms import accumulation_dtype
 from autogd.geometry.polar import orthogonalise
 
@@ -25,7 +26,9 @@ GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "spectral")
 def direction_for(atom: Atom, geometry: Geometry) -> Callable[[Tensor], Tensor]:
     """The function that brings every matrix of a batch to norm one: `normalise` or `orthogonalise`."""
     vector = atom.fan_in == 1 or atom.fan_out == 1
-    return normalise if vector or geometry == "frobenius" else orthogonalise
+    if vector or geometry == "frobenius":
+        return normalise
+    return (lambda matrices: to_rows(orthogonalise(from_rows(matrices)))) if atom.complex else orthogonalise
 
 
 def normalise(matrices: Tensor) -> Tensor:

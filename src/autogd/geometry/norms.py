@@ -1,19 +1,20 @@
-"""How large is a tensor: one number for every part of an atom."""
+"""The size of a tensor: one number for every part of an atom."""
 
 import torch
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import from_rows
 
 __all__ = ["LEAST", "accumulation_dtype", "frobenius", "operator_norm", "rounding"]
 
-# Beside the largest tensor, no gradient this small is signal, in any type: a batch norm over two samples has none.
+# Relative to the largest tensor, no gradient this small is signal, in any type. Example: a batch norm of two samples.
 LEAST = 64 * torch.finfo(torch.float64).eps
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which norms of tensors of `dtype` are summed: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    """The type in which norms of tensors of `dtype` are summed: float32, or float64 for float64 and complex128."""
+    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
 
 
 def frobenius(tensor: Tensor, atom: Atom, dtype: torch.dtype | None = None) -> Tensor:
@@ -40,19 +41,20 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
     4.0
     """
     parts = atom.matrices(tensor.detach()).to(accumulation_dtype(tensor.dtype))
+    parts = from_rows(parts) if atom.complex else parts
     if atom.fan_out == 1 or atom.fan_in == 1:
         return torch.linalg.vector_norm(parts, dim=(1, 2))
     # the gram of the smaller side is far cheaper than a singular value decomposition
-    gram = parts @ parts.mT if atom.fan_out <= atom.fan_in else parts.mT @ parts
+    gram = parts @ parts.mH if atom.fan_out <= atom.fan_in else parts.mH @ parts
     return torch.linalg.eigvalsh(gram)[:, -1].clamp(min=0).sqrt()
 
 
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
     """What rounding alone can leave in the gradient of a bias that should be zero, as a share of another dual norm.
 
-    Beside its own layer's weight, 64 eps, 2 in half precision: `benchmarks/rounding.py` saw up to 10 in float32 and
-    float64. A bias whose weight has no gradient is measured beside the largest tensor: 64 eps, and a sixteenth of eps
-    in half precision, where gradients that count may be that small.
+    Relative to its own layer's weight: 64 eps, 2 eps in half precision (`benchmarks/rounding.py` saw up to 10 eps in
+    float32 and float64). A bias whose weight has no gradient is compared with the largest tensor: 64 eps, and a
+    sixteenth of eps in half precision, since gradients that count may be that small there.
 
     >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
     True

@@ -1,23 +1,47 @@
-"""The atom of each array of a pytree, from a labelling function of its path."""
+"""The atom of each array of a pytree, from a labelling function of its path.
+
+The catalogue of `autogd.reading` goes by the type of the layer that owns a parameter. A pytree has no layers, only
+names, so `NAMES` says which rule of the catalogue each name that Flax or Haiku gives an array stands for. An array with
+another name is told from its shape, by the catalogue's own function.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import torch
 
 from autogd.geometry.atom import Atom
 from autogd.jax import atoms
+from autogd.reading.shapes import vectors_by_shape
 
-__all__ = ["Label", "Labelled", "default_label", "read_atoms", "read_leaves"]
+__all__ = ["NAMES", "Label", "Labelled", "default_label", "read_atoms", "read_leaves"]
 
 Label = Callable[[str, Any], Atom]
 """From the path of an array in its pytree ("Dense_0/kernel") and the array to its atom."""
 
-# the names of Flax's and Haiku's arrays
-_WEIGHTS, _BIASES, _GAINS, _TABLES = ("kernel", "w"), ("bias", "b", "offset"), ("scale",), ("embedding", "embeddings")
+
+def _weight(array: Any) -> Atom:
+    """The weight of a dense layer has two dimensions, that of a convolution more."""
+    return atoms.matrix(array) if len(array.shape) == 2 else atoms.kernel(array)
+
+
+NAMES: dict[str, Callable[[Any], Atom]] = {
+    "kernel": _weight, "w": _weight,
+    "bias": atoms.bias, "b": atoms.bias, "offset": atoms.bias,
+    "scale": atoms.gain,
+    "embedding": atoms.embedding, "embeddings": atoms.embedding,
+}  # fmt: skip
+"""The rule of each name of an array in Flax and Haiku."""
+
+# weights of three dimensions, by the layer's name within Flax's attention: these are matrices, cut by head
+_ATTENTION: dict[str, Callable[[Any], Atom]] = {
+    "query": atoms.matrix, "key": atoms.matrix, "value": atoms.matrix, "out": partial(atoms.matrix, inputs=2),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,25 +66,15 @@ def default_label(path: str, array: Any) -> Atom:
     >>> default_label("Conv_0/kernel", jnp.zeros((3, 3, 4, 8))).kind
     'kernel'
     """
-    *owners, name = path.split("/")
-    owner = owners[-1] if owners else ""
-    dims = len(array.shape)
-    if name in _BIASES:
-        return atoms.bias(array)
-    if name in _GAINS:
-        return atoms.gain(array)
-    if name in _TABLES:
-        return atoms.embedding(array)
-    if name in _WEIGHTS and dims >= 2:
-        if dims == 3 and owner in ("query", "key", "value"):
-            return atoms.matrix(array)
-        if dims == 3 and owner == "out":
-            return atoms.matrix(array, inputs=2)
-        return atoms.matrix(array) if dims == 2 else atoms.kernel(array)
-    if dims <= 1:
-        return atoms.scalars(array)
-    if dims >= 3 and array.shape[0] == 1:
-        return atoms.token(array)
+    owner, _, name = path.rpartition("/")
+    rule, dims = NAMES.get(name), len(array.shape)
+    if rule is _weight and dims == 3:
+        rule = _ATTENTION.get(owner.rpartition("/")[2], _weight)
+    if rule is not None and (rule is not _weight or dims >= 2):
+        return rule(array)
+    atom = vectors_by_shape(torch.empty(tuple(array.shape), device="meta"))
+    if atom is not None:
+        return atom
     raise ValueError(
         f"its name and its shape {tuple(array.shape)} do not tell which atom it is; pass label=..., a function of "
         "path and array that returns one of autogd.jax.atoms for it, and default_label(path, array) for the rest"

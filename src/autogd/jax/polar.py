@@ -18,7 +18,7 @@ def orthogonalise(batch: jax.Array) -> jax.Array:
     """
     tall = batch.shape[-2] > batch.shape[-1]
     x = batch.mT if tall else batch  # the Gram matrix of the smaller side
-    # divide by the largest number first: squares of very small numbers would vanish
+    # divide by the largest number first, so that squares of very small numbers do not vanish
     x = x / jnp.maximum(jnp.abs(x).max((-2, -1), keepdims=True, initial=0), smallest(x.dtype))
     x = x / jnp.maximum(_norms(x), smallest(x.dtype))
     # an accelerator's default precision is too low for the polynomials

@@ -28,7 +28,7 @@ class StochasticAGDState(NamedTuple):
     """What the rule carries from step to step, and what a step tells."""
 
     momentum: Any
-    ahead: Any  # by what the averaged weights differ from the trained ones: so an update needs neither
+    ahead: Any  # the averaged weights minus the trained ones: an update then needs neither
     rate: RateState
     learning_rate: jax.Array
     skipped_steps: jax.Array
@@ -38,9 +38,9 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
     """AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
 
     It takes the steps that `autogd.StochasticAGD` takes; `averaged(params, state)` gives the weights to evaluate and to
-    ship. As there, momentum is held in half the weight's bytes. A pytree has no order of layers: the readout, which is
+    ship. As there, momentum takes half the weight's bytes. A pytree has no order of layers. So the readout, which is
     not held, is the matrix that `label` calls free (`dataclasses.replace(atom, free=True)`), or else the last by name,
-    numbers counted as numbers; and layers compound only where there are no gains, that is no norm layers.
+    with numbers counted as numbers. Layers compound only if there are no gains, that is, no norm layers.
 
     Args:
         label: which array is which atom, by its path and shape.

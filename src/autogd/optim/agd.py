@@ -12,6 +12,7 @@ from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
 from autogd.engine.steps import PlansSteps, gradients, spread_of
 from autogd.geometry.atom import Rule
+from autogd.geometry.complex import as_real
 from autogd.optim.averaging import beside_average, newest_weight
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
 from autogd.optim.rule import decay_factor, limit_factor, theorem_2
@@ -94,9 +95,10 @@ class AGD(PlansSteps):
         grads: list[Any] = [p.grad for p in plan.parameters] if plan.plain else gradients(plan)
         norms = backend.measure(grads)
         eta, coefficients, summary = theorem_2(norms.gradients, plan, self.majorisation.learning_rate)
-        if plan.on_cpu and not summary.finite:
+        if not plan.on_cpu:
+            eta = torch.where(summary.finite, eta, 0)
+        elif not summary.finite:
             self._raise_not_finite(plan, grads)
-        eta = torch.where(summary.finite, eta, 0)
         multipliers, decay = self._settings(plan)
         keeps, averages, average = None, [], None
         if decay is not None:
@@ -111,7 +113,7 @@ class AGD(PlansSteps):
             states = [self.state[parameter] for parameter in plan.parameters]
             if self._ready is not backend or not all(states):
                 self._prepare_state(backend, grads)
-            averages = [state["average"] for state in states]
+            averages = [as_real(state["average"]) for state in states]
             average = beside_average(plan.per_tensor(tuple(newest_weight(group, eta) for group in plan.groups)))
         finite = None if plan.on_cpu else summary.finite
         backend.update(grads, Step(coefficients, keeps, finite, average=average), averages=averages)

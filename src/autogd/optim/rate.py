@@ -3,14 +3,15 @@ r"""The learning rate on minibatches: a law of the number of steps, and what kee
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, a_t^4 \min(\tfrac14, 2 M_t)\big)\Big).
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, p_t \min(\tfrac14, 2 M_t)\big)\Big),
+   \qquad p_t = e^{2 - 2/a_t^2}.
 
-A layer moves by about μ/√t of its size: √t and a quarter keep a random walk of the weights below their own size, and
-√2/D keeps a chain of layers from carrying the output further than a random target is from it. M is the size of the
-momentum in units of a typical gradient. Gradients of pure noise leave √(0.1/1.9) = 0.23. Below 1/8 the gradients vanish
-or cancel each other, and steps shorten in proportion to M. a says how alike in size the gradients of two batches in a
-row are: 1 if all have one size. If most batches are fitted already and few have a large gradient, a⁴ is small.
-`docs/derivation.md` has the reasons.
+A layer moves by about μ/√t of its size. With √t and a quarter, a random walk of the weights stays below their own size.
+With √2/D, a chain of layers carries the output no further than a random target is away. M is the size of the momentum
+in units of a typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. Below 1/8 the gradients vanish or cancel
+each other, and steps shorten in proportion to M. a says how alike in size the gradients of successive batches are: 1 if
+all have one size. p is the share of the batches that has the gradient; it is small if most batches are fitted already
+and few have a large gradient. `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -25,10 +26,10 @@ __all__ = ["MOMENTUM", "RateState", "averaging_share", "learning_rate", "momentu
 
 MOMENTUM = 0.9
 STEP = 1 / 4  # of a layer's size, in the first step
-TURNOVER = math.sqrt(2)  # from an output to a target, each of norm √d, that know nothing of each other: √2 √d
+TURNOVER = math.sqrt(2)  # the distance of an output and an independent target, each of norm √d, is √2 √d
 SHORTEST = STEP / 10  # the least μ: the rate must be able to recover from short steps
 TINY = float(torch.finfo(torch.float32).tiny)
-MOST = 1 / (1 - MOMENTUM)  # cap on G / typical: a batch counts for at most as many as the momentum remembers
+MOST = 1 / (1 - MOMENTUM)  # cap on G / typical: a batch counts for at most as many batches as the momentum remembers
 AVERAGING = 6  # the average weighs the weights of step s as s⁶: about the last seventh of a run of any length
 TYPICAL = 3  # the typical size weighs the gradient of step s as s³, until it remembers as long as the momentum
 MEMORY = 50  # steps that the mean a is taken over
@@ -75,16 +76,15 @@ def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[
     G = xp.where(counts, G, 1)
     typical = xp.where(state.steps > 0, state.typical, G)
     steps = state.steps + counts
-    # a root of a mean of squares, as a multiple of itself: the squares of large numbers would overflow
+    # the root of a mean of squares, relative to the last one: the squares of large numbers would overflow
     ratio = xp.clip(G / typical, max=MOST)
-    share = xp.clip(averaging_share(steps, TYPICAL), min=1 - MOMENTUM)
-    learnt = typical * xp.sqrt(1 + share * (ratio * ratio - 1))
+    newest = averaging_share(steps, TYPICAL)
+    learnt = typical * xp.sqrt(1 + xp.clip(newest, min=1 - MOMENTUM) * (ratio * ratio - 1))
     learnt = xp.clip(learnt, min=TINY)
     change = xp.where(state.steps > 0, G / state.last, 1)
-    share = xp.clip(averaging_share(steps, TYPICAL), min=1 / MEMORY)
     alike = xp.where(state.steps > 0, state.alike, 1)
-    alike = alike + share * (2 / (change + 1 / change) - alike)
-    new = (learnt, xp.clip(G, min=TINY), alike)
+    alike = alike + xp.clip(newest, min=1 / MEMORY) * (2 / (change + 1 / change) - alike)
+    new = (learnt, G, alike)
     after = RateState(steps, *(xp.where(counts, a, b) for a, b in zip(new, state[1:], strict=True)))
     return after, xp.where(counts, ratio * (typical / learnt) / G, 0)
 
@@ -104,15 +104,15 @@ def learning_rate(
 ) -> Any:
     """The law: eta = log(1 + L mu / sqrt(t)) for Lemma 5, and for another bound the step that it takes there.
 
-    With x = Lμ/√t for what the function may turn over, Lemma 5's bound takes the step log(1 + x) at a gradient summary
-    of G = x + x². So the law is a gradient summary, and any bound turns it into a step.
+    With x = Lμ/√t, Lemma 5's bound takes the step log(1 + x) at a gradient summary of G = x + x². So the law gives a
+    gradient summary, and any bound turns it into a step.
 
     Args:
         steps: t, this one included.
         size: M, of the momentum, in units of a typical gradient.
         alike: a, of the batches.
         depth: L.
-        chain: D, the longest run of layers that compound.
+        chain: D, the longest run of layers that compound; 0 if none do.
         bound: from a gradient summary to a step: a majorisation's `learning_rate`.
         xp: `torch` or `jax.numpy`.
 
@@ -122,7 +122,8 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    mu = xp.clip(xp.clip(2 * size, max=STEP) * alike**4, min=SHORTEST)
+    share = xp.exp(2 - 2 / (alike * alike))  # p, of batches that have the gradient
+    mu = xp.clip(xp.clip(2 * size, max=STEP) * share, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)

@@ -13,7 +13,7 @@ __all__ = [
     "total",
 ]  # fmt: skip
 
-ROW = 1 << 10  # numbers that are added up on one thread
+ROW = 1 << 10  # values in each partial sum, which one thread takes
 
 
 class Parts(Protocol):
@@ -21,8 +21,8 @@ class Parts(Protocol):
 
     depth: float  # L
     depth_shares: Any  # of each tensor, in layers
-    reach: Any  # of each part: scale × depth share, what it moves by at η/L = 1
-    part_to_tensor: Any  # of each part: parts of its tensor / depth share; from its dual norm to the tensor's
+    reach: Any  # of each part: scale × depth share, the size of its step if η/L = 1
+    part_to_tensor: Any  # of each part: parts of its tensor / depth share; brings its dual norm to the tensor's level
     noise_floor: Any  # of each part: the share of the largest dual norm that rounding can produce
     own_weight: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
     own_weight_floor: Any  # the share of that part's dual norm that rounding can produce
@@ -38,6 +38,24 @@ class Summary(NamedTuple):
     moving: Any  # of each part: whether it is above the noise floor; the others do not move
     finite: Any
     depth: Any  # L, of the whole model
+
+
+def theorem_2(
+    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
+) -> tuple[Any, Any, Summary]:
+    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
+
+    >>> from types import SimpleNamespace as Layer
+    >>> one = torch.ones(1)
+    >>> layer = Layer(depth=1, reach=one, part_to_tensor=one, noise_floor=0, own_weight=None, totals=None, others=None)
+    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
+    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
+    (0.6931, -0.3466)
+    """
+    summary = summarise(norms, parts, xp)
+    eta = learning_rate(summary.G)
+    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
+    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
 
 
 def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
@@ -63,9 +81,9 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
     """Which parts' gradients stand out from rounding.
 
     A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
-    cancel, and rounding leaves a rest of about eps times the size of the terms; to normalise the rest would turn noise
-    into a full-size step. The gradient of the same layer's weight is made of the same terms, without cancelling: it is
-    what a bias is measured by. Any other gradient is accurate beside its own size, however small it is beside others
+    cancel, and rounding leaves about eps times the size of the terms. To normalise that would turn noise into a
+    full-size step. The gradient of the same layer's weight is made of the same terms, which do not cancel there, so a
+    bias is compared with its weight. Any other gradient is accurate relative to its own size, however small it is
     (`benchmarks/noise_floor.py`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
     """
     sizes = duals * parts.part_to_tensor
@@ -75,24 +93,6 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
     if parts.own_weight is not None:
         above &= sizes > parts.own_weight_floor * sizes[parts.own_weight]
     return above
-
-
-def theorem_2(
-    norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
-) -> tuple[Any, Any, Summary]:
-    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
-
-    >>> from types import SimpleNamespace as Layer
-    >>> one = torch.ones(1)
-    >>> layer = Layer(depth=1, reach=one, part_to_tensor=one, noise_floor=0, own_weight=None, totals=None, others=None)
-    >>> eta, coefficients, _ = theorem_2(2 * one, layer, lambda G: torch.log((1 + (1 + 4 * G).sqrt()) / 2))
-    >>> round(float(eta), 4), round(float(coefficients[0]), 4)
-    (0.6931, -0.3466)
-    """
-    summary = summarise(norms, parts, xp)
-    eta = learning_rate(summary.G)
-    # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
 
 
 def decay_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:

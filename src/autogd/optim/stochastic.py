@@ -10,6 +10,7 @@ from torch import Tensor
 from autogd.engine.backend import Average, Backend, Step
 from autogd.engine.steps import gradients
 from autogd.geometry.atom import Rule
+from autogd.geometry.complex import as_real
 from autogd.optim.agd import AGD
 from autogd.optim.bound import Majorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
@@ -24,7 +25,7 @@ class StochasticAGD(AGD):
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
     is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
     the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
-    hidden matrix above Prescription 1's size is brought back to it, by at most as much as a step moves it. A part
+    hidden matrix above Prescription 1's size is pulled back to it, by at most its step. A part
     without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the
     steps: `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
     `torch.optim.swa_utils.update_bn`.
@@ -73,9 +74,9 @@ class StochasticAGD(AGD):
             weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups,
             process_group=process_group, **refused,
         )  # fmt: skip
-        # the rate's scalars go with the groups, where torch keeps a number's type as it is; they are there from the
-        # start, because torch.distributed.checkpoint loads what is there already
-        wide = any(p.dtype == torch.float64 for group in self.param_groups for p in group["params"])
+        # the rate's scalars are saved with the groups, since torch keeps a number's type there; make them now, since
+        # torch.distributed.checkpoint only loads what exists
+        wide = any(p.dtype.to_real() == torch.float64 for group in self.param_groups for p in group["params"])
         self.param_groups[0]["rate"] = torch.zeros(len(RateState._fields), dtype=torch.float64 if wide else None)
 
     def _take(self, backend: Backend) -> None:
@@ -87,6 +88,8 @@ class StochasticAGD(AGD):
         if self._ready is not backend or not all(states):
             self._prepare_state(backend, grads)
         momenta, averages = [state["momentum"] for state in states], [state["average"] for state in states]
+        if plan.complex:
+            averages = [as_real(average) for average in averages]
 
         norms = backend.measure(grads, momenta)
         summary = summarise(norms.gradients, plan)
@@ -104,6 +107,7 @@ class StochasticAGD(AGD):
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
+        # hidden maps above their size come back; from one number a map to one a part
         keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
         coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
@@ -126,11 +130,11 @@ class StochasticAGD(AGD):
         size, peers = momentum_size(momenta, before.steps), self._peers
         chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
         bound = self.majorisation.learning_rate
-        eta = learning_rate(state.steps.clamp(min=1), size, state.alike, L, chain, bound)
+        eta = learning_rate(state.steps, size, state.alike, L, chain, bound)
         return torch.where(counts, eta, 0), state, gradient_factor
 
     def _notice_schedule(self) -> None:
-        """Say once that a schedule multiplies a rate which falls by itself."""
+        """Warn once that a schedule multiplies a rate that already falls."""
         if not self._told_of_schedule and any(map(_scheduled, self.param_groups)):
             self._told_of_schedule = True
             warnings.warn(
@@ -141,6 +145,6 @@ class StochasticAGD(AGD):
 
 
 def _scheduled(group: dict[str, Any]) -> bool:
-    """Whether a scheduler has changed the group's multiplier; a tensor is not looked at, which may be on a device."""
+    """Whether a scheduler has changed the group's multiplier; a tensor is not read, since it may be on a device."""
     first = group.get("initial_lr")
     return isinstance(first, float) and isinstance(group["lr"], float) and group["lr"] != first

@@ -11,10 +11,10 @@ __all__ = ["disagreements", "merged"]
 
 
 def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
-    """The roles after a forward pass: it decides what nobody knew, and adds to what the catalogue knows.
+    """The roles after a forward pass: it decides what the catalogue does not know, and adds to what it knows.
 
     A product that is split afterwards packs several maps, which the catalogue cannot see. If the two contradict each
-    other, the catalogue stands, and `disagreements` tells. Your own word stands in any case.
+    other, the catalogue stands, and `disagreements` tells. What you registered always stands.
 
     Args:
         roles: what `read_roles(model, readout=False)` gives.
@@ -52,14 +52,14 @@ def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, A
         if role.source == "catalogue"
         and (told := reading.atoms.get(role.parameter)) is not None
         and _contradicts(role.atom, told, reading.candidates[role.parameter])
-        # what multiplies a product by a constant (T5, a low-rank pair) is the catalogue's to know, and so is whether a
+        # only the catalogue knows what multiplies a product by a constant (T5, a low-rank pair), and whether a
         # table that is sliced was meant to be looked up
         and not same_cut(role.atom, _counted_like(told, role.atom))
     ]
 
 
 def _contradicts(known: Atom, told: Atom, candidates: Sequence[Atom]) -> bool:
-    """Whether the pass tells something else, and not more: more maps in one tensor, or one more use of it."""
+    """Whether the pass contradicts the catalogue, and does not just add maps in one tensor, or one more use."""
     alike = known.kind == told.kind and known.fan_in == told.fan_in and known.depth_share == told.depth_share
     more = alike and told.parts > known.parts and known.fan_out * known.parts == told.fan_out * told.parts
     return not more and not any(same_cut(known, atom) for atom in candidates)

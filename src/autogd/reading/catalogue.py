@@ -5,7 +5,6 @@ layers. A path may have wildcards and may reach into children (`c_attn.weight` o
 that knows a parameter decides, since it knows most about it. `register_atom` adds to the catalogue.
 """
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atom import LAYERS
-from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, scalars, token
+from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, on_real_view, token
 from autogd.geometry.depth import VECTOR, bias_share
 from autogd.reading.others import OTHERS
 from autogd.reading.parametrised import parametrised
+from autogd.reading.shapes import lone, provisional
 
 __all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 
@@ -32,13 +32,13 @@ _GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RN
 
 
 def _gates(weight: Tensor, module: nn.Module | None = None, *, stack: int) -> Atom:
-    """The gates of a recurrent cell: what they give is squashed, so their size says how sharply they switch."""
+    """The gates of a recurrent cell: their output is squashed, so their size says how sharply they switch."""
     return replace(matrix(weight, stack=stack), free=True)
 
 
 _yours: set[tuple[type | str, str]] = set()  # what users registered
 
-# module type, or its full name where the package may not be there -> path of the parameter in it -> rule
+# module type, or its full name if the package is optional -> path of the parameter in it -> rule
 _catalogue: dict[type | str, dict[str, Rule]] = {
     nn.Linear: {"weight": matrix, "bias": bias},
     nn.Bilinear: {"weight": bilinear, "bias": bias},
@@ -102,7 +102,7 @@ def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule)
     >>> register_atom(Mixer, "mix", atoms.matrix)
     >>> optimiser = AGD(Mixer())
     """
-    # the newest word on a parameter is the first to be asked
+    # the newest rule for a parameter comes first
     _catalogue[module_type] = {parameter_name: atom, **_catalogue.get(module_type, {})}
     _yours.add((module_type, parameter_name))
 
@@ -116,7 +116,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *,
 
     Args:
         model: any Module.
-        overrides: for parameters, by their full name, that are to be read otherwise than the catalogue says.
+        overrides: rules for single parameters, by full name, instead of the catalogue's.
         readout: whether the last matrix in the order of registration is taken for the readout.
 
     >>> [role.atom.kind for role in read_roles(nn.Sequential(nn.Linear(2, 3)))]
@@ -129,6 +129,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *,
         rule = overrides.pop(name, None)
         told: tuple[Atom, Source] | None = None if rule is None else (rule(parameter, module), "you")
         atom, source = told or _find(name, parameter, owners)
+        atom = on_real_view(atom, parameter)
         found.setdefault(parameter, []).append(Role(name, parameter, module, atom, source=source))
     if overrides:
         raise ValueError(f"{', '.join(overrides)}: there is no parameter of that name to override")
@@ -137,7 +138,7 @@ def read_roles(model: nn.Module, overrides: Mapping[str, Rule] | None = None, *,
 
 
 def weight_of(roles: Sequence[Role]) -> dict[Tensor, Role]:
-    """For each bias, the role of the weight that it belongs to, where there is one.
+    """For each bias, the role of the weight that it belongs to, if there is one.
 
     >>> layer = nn.Linear(2, 3)
     >>> [role.name for role in weight_of(read_roles(layer)).values()]
@@ -166,7 +167,7 @@ def _nearest_before(roles: Sequence[Role], place: int) -> Role | None:
 
 
 def share_biases(roles: Sequence[Role]) -> list[Role]:
-    """The roles as minibatches want them: a bias is one more column of its weight, for an input that is always 1.
+    """The roles for minibatches: a bias is one more column of its weight, for an input that is always 1.
 
     >>> [role.atom.depth_share for role in share_biases(read_roles(nn.Linear(4, 3)))]
     [1.0, 0.25]
@@ -185,7 +186,7 @@ def _share(bias_role: Role, owner: Role) -> float:
 
 
 def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] | None = None) -> list[Role]:
-    """The roles of parameters of which nothing but the shape is known; warns once that this is a guess.
+    """The roles of parameters, if only their shapes are known; warns once that this is a guess.
 
     A table of d numbers a row may be an embedding or a matrix, and more than two dimensions a convolution's kernel,
     transposed or grouped; a Module tells them apart.
@@ -207,39 +208,12 @@ def roles_from_shape(named: Mapping[str, Tensor], overrides: Mapping[str, Rule] 
             stacklevel=2,
         )
     owner = nn.Module()
-    roles = [
-        Role(name, p, owner, overrides[name](p, None) if name in overrides else _from_shape(p))
-        for name, p in named.items()
-    ]
+    atoms = {name: overrides[name](p, None) if name in overrides else lone(p) for name, p in named.items()}
+    roles = [Role(name, p, owner, on_real_view(atoms[name], p)) for name, p in named.items()]
     return _free_readout(roles, list(named.values()))
 
 
 _warned = False
-
-
-def _from_shape(parameter: Tensor) -> Atom:
-    """The likeliest atom of a lone tensor."""
-    if parameter.dim() <= 1:
-        return scalars(parameter)
-    if parameter.dim() == 2:
-        return matrix(parameter)
-    if parameter.dim() <= 5:
-        return kernel(parameter)
-    return token(parameter)
-
-
-def _provisional(parameter: Tensor) -> Atom:
-    """The likeliest atom of a raw parameter of a module that nobody registered, until a forward pass is read."""
-    if parameter.dim() <= 1:
-        return scalars(parameter)
-    if parameter.dim() >= 3 and parameter.shape[0] == 1:
-        return token(parameter)
-    if parameter.dim() == 2:
-        return replace(matrix(parameter), start="as it is")
-    *_, fan_out, fan_in = parameter.shape
-    last = parameter.dim() - 1
-    scale = math.sqrt(fan_out / max(fan_in, 1))
-    return Atom("matrix", tuple(parameter.shape), (last - 1,), (last,), scale, "as it is")
 
 
 def _one_of(roles: list[Role], candidates: list[Role]) -> Role:
@@ -261,7 +235,7 @@ def _owned(model: nn.Module) -> Iterator[tuple[str, Tensor, dict[str, nn.Module]
         if isinstance(parameter, UninitializedParameter):
             raise ValueError(f"{name}: this lazy parameter has no shape yet; send one batch through the model first")
         if not parameter.numel():
-            continue  # an empty tensor has nothing to move
+            continue  # an empty tensor cannot move
         words = name.split(".")
         yield (
             name,
@@ -284,14 +258,14 @@ def _find(name: str, parameter: Tensor, owners: dict[str, nn.Module]) -> tuple[A
             return parametrised(name, parameter, owner, behind and behind[0], layer), "catalogue"
     except ValueError:  # the layer is known and this tensor of it is not
         pass
-    return _provisional(parameter), "shape"
+    return provisional(parameter), "shape"
 
 
 def _rule(module_type: type[nn.Module], path: str) -> tuple[Rule, Source] | None:
     for ancestor in module_type.__mro__:
         for key in (ancestor, f"{ancestor.__module__}.{ancestor.__qualname__}"):
             for pattern, rule in _catalogue.get(key, {}).items():
-                # a dot is not for a wildcard to cross
+                # a wildcard must not cross a dot
                 if path.count(".") == pattern.count(".") and fnmatchcase(path, pattern):
                     return rule, "you" if (key, pattern) in _yours else "catalogue"
     return None

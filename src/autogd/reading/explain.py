@@ -1,4 +1,4 @@
-"""Tell what was read from a model: a table of its parameters and their atoms."""
+"""A table of what was read from a model: its parameters and their atoms."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -101,6 +101,8 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
 
 def _stored(atom: Atom) -> str:
     names = ["out" if i in atom.rows else "in" if i in atom.columns else str(n) for i, n in enumerate(atom.shape)]
+    if atom.complex:
+        names[atom.rows[-1]] = "re/im"
     return " × ".join(names)
 
 

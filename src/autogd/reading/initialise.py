@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import to_rows
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.agreement import merged
 from autogd.reading.catalogue import Role, read_roles
@@ -23,8 +24,8 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
 
     Matrices and kernel taps become random semi-orthogonal matrices at the size of Prescription 1. A table that is tied
     to the readout is at the readout's size, its rows in random directions. Tables that are added to such a table start
-    at its size, and so do the branches of a residual stream that begins with it: the network is looked at on the batch,
-    or on a guess of what it takes. A parameter that nobody knows keeps what it holds.
+    at its size, and so do the branches of a residual stream that begins with it: a forward pass on the batch, or on a
+    guess of its shape, shows them. An unrecognised parameter keeps its values.
 
     Numbers are drawn on the generator's device (the CPU without one), so that a seed gives the same weights whatever
     device the model is on. Skip this when fine-tuning: it overwrites the weights.
@@ -49,13 +50,13 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
         for role in roles:
             if role.parameter in tied:
                 _start_rows(role.parameter, role.atom, generator)
-            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # a zero of yours is meant
+            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros are meant
                 _start(role.parameter, role.atom, generator)
         if reading is not None:
             _share(reading, tied)
         for module in model.modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None:
-                module.weight[module.padding_idx] = 0  # what stands for "nothing" stays nothing
+                module.weight[module.padding_idx] = 0  # the padding row stays zero
     return model
 
 
@@ -68,8 +69,8 @@ def _is_tied_table(role: Role, reading: Reading | None) -> bool:
 def _share(reading: Reading, tied: set[Tensor]) -> None:
     """Bring what is added to a tied table, and the branches of its stream, to its size.
 
-    A tied table's rows are at the readout's size, far below one. Positions at unit size beside them would drown them,
-    and so would residual branches.
+    A tied table's rows are at the readout's size, far below one. Positions and residual branches of unit size would
+    drown them.
     """
     done: set[Tensor] = set()
     for stream in streams_of(reading):
@@ -87,7 +88,7 @@ def _share(reading: Reading, tied: set[Tensor]) -> None:
 
 
 def _root_mean_square(tensor: Tensor) -> float:
-    return float(tensor.float().square().mean().sqrt())
+    return float(tensor.abs().float().square().mean().sqrt())
 
 
 def _start_rows(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> None:
@@ -97,15 +98,23 @@ def _start_rows(parameter: Tensor, atom: Atom, generator: torch.Generator | None
     if parameter.is_meta:
         return
     length = atom.scale * math.sqrt(min(atom.fan_out, atom.fan_in) / atom.fan_out)
+    rows = semi_orthogonal(atom.parts * atom.fan_out, 1, atom.fan_in, _drawn_in(parameter, atom), generator)
+    _put(parameter, atom, rows.view(atom.parts, atom.fan_out, atom.fan_in) * length)
+
+
+def _drawn_in(parameter: Tensor, atom: Atom) -> torch.dtype:
     dtype = accumulation_dtype(parameter.dtype)
-    rows = semi_orthogonal(atom.parts * atom.fan_out, 1, atom.fan_in, dtype, generator)
-    atom.cut(parameter).copy_(atom.join(rows.view(atom.parts, atom.fan_out, atom.fan_in) * length))
+    return dtype.to_complex() if atom.complex else dtype
+
+
+def _put(parameter: Tensor, atom: Atom, matrices: Tensor) -> None:
+    atom.cut(parameter).copy_(atom.join(to_rows(matrices) if atom.complex else matrices))
 
 
 def semi_orthogonal(
     parts: int, fan_out: int, fan_in: int, dtype: torch.dtype, generator: torch.Generator | None
 ) -> Tensor:
-    """A batch of uniformly random matrices whose rows, or columns if those are fewer, are orthonormal.
+    """A batch of uniformly random matrices, real or complex, whose rows, or columns if fewer, are orthonormal.
 
     >>> q = semi_orthogonal(1, 3, 5, torch.float64, None)[0]
     >>> bool(torch.allclose(q @ q.T, torch.eye(3, dtype=torch.float64)))
@@ -119,7 +128,8 @@ def semi_orthogonal(
         return q if fan_out >= fan_in else q.mT
     q, r = torch.linalg.qr(normal)
     # QR fixes the signs by convention; taking R's diagonal back out makes Q uniform
-    q = q * torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2).to(dtype)
+    signs = torch.sgn(r.diagonal(dim1=-2, dim2=-1))
+    q = q * torch.where(signs == 0, 1, signs).unsqueeze(-2)
     return q if fan_out >= fan_in else q.mT
 
 
@@ -134,6 +144,5 @@ def _start(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> 
     if atom.start == "ones":
         parameter.fill_(atom.scale / parameter.numel() ** 0.5)  # one, or a row's length
         return
-    dtype = accumulation_dtype(parameter.dtype)
-    fresh = semi_orthogonal(atom.parts, atom.fan_out, atom.fan_in, dtype, generator) * atom.scale
-    atom.cut(parameter).copy_(atom.join(fresh))
+    fresh = semi_orthogonal(atom.parts, atom.fan_out, atom.fan_in, _drawn_in(parameter, atom), generator)
+    _put(parameter, atom, fresh * atom.scale)

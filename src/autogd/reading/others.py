@@ -25,7 +25,7 @@ def lora_out(weight: Tensor, module: Any = None) -> Atom:
     r"""The factor B (out × r), which starts at zero.
 
     B·A, times the package's own scaling, is one product added to a weight of target √(out/in). A has √(r/in), which
-    leaves √(out/r) over the scaling for B. That it is zero now says nothing about the size it is meant to have.
+    leaves √(out/r), divided by the scaling, for B. Its zeros at the start say nothing about its target size.
 
     >>> lora_out(nn.Linear(4, 16).weight).scale
     2.0
@@ -49,7 +49,7 @@ def experts(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) 
 
 
 def divided(weight: Tensor, by: float) -> Atom:
-    """A matrix whose product the model then divides: a unit perturbation, and the start, are as much larger.
+    """A matrix whose product the model then divides: its unit perturbation and its start are larger by that.
 
     >>> divided(nn.Linear(16, 16).weight, by=4.0).scale
     4.0
@@ -64,7 +64,7 @@ def _t5_query(weight: Tensor, module: Any) -> Atom:
 
 
 def _t5_head(weight: Tensor, module: Any) -> Atom:
-    """T5 divides what enters its output matrix by √d, where that is tied to the embedding."""
+    """T5 divides the input of its output matrix by √d, if that is tied to the embedding."""
     config = module.config
     scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     return divided(weight, math.sqrt(config.d_model) if scaled else 1.0)
@@ -88,7 +88,7 @@ _T5_HEADS = [  # mT5 does not scale
 OTHERS: dict[type | str, dict[str, Rule]] = {
     "transformers.pytorch_utils.Conv1D": {"weight": partial(matrix, transposed=True), "bias": bias},
     "transformers.models.gpt2.modeling_gpt2.GPT2Attention": {
-        # cross-attention packs key and value only, and has its query apart
+        # cross-attention packs key and value only; its query is a matrix of its own
         "c_attn.weight": lambda w, m: matrix(
             w, stack=2 if getattr(m, "is_cross_attention", False) else 3, transposed=True
         ),

@@ -19,8 +19,8 @@ def parametrised(name: str, parameter: Tensor, chain: ParametrizationList, rule:
 
     Weight norm makes row i from a length g_i and a direction v_i: v is an atom like the weight itself, whose relative
     change is all that counts, and g scales rows whose target length is min(1, √(out/in)). Spectral norm divides by the
-    operator norm: relative change again. The orthogonal maps turn the weight by at most twice the change of what is
-    behind them (Q = exp(A − Aᵀ)), and the weight has size one: half is a unit.
+    operator norm, so relative change is all that counts there too. An orthogonal map Q = exp(A − Aᵀ) has size one, and
+    moves by at most twice the change of A: a unit is one half.
 
     >>> from autogd import explain
     >>> layer = parametrizations.weight_norm(nn.Linear(4, 4, bias=False))
@@ -42,7 +42,7 @@ def parametrised(name: str, parameter: Tensor, chain: ParametrizationList, rule:
         whole = rule(direction, layer)
         length = min(1.0, math.sqrt(whole.fan_out / whole.fan_in))
         rows: Any = chain[0]
-        # along another dimension than the rows a length means something else: it starts as it is
+        # a length along another dimension than the rows means something else: it starts as it is
         start: Start = "ones" if rows.dim == 0 else "as it is"
         return replace(gain(parameter, start=start), scale=length * math.sqrt(parameter.numel()))
     if kinds[0] is parametrizations._SpectralNorm:

@@ -13,8 +13,8 @@ __all__ = ["measured_sizes"]
 def measured_sizes(roles: Sequence[Role]) -> dict[Tensor, float]:
     """For each parameter, the operator norm of its parts (their root mean square), instead of the target.
 
-    A bias is relative to what its layer puts out, so it takes from its layer's weight the ratio of measured to target
-    size. What is zero has no size of its own and keeps the target's: the factor B of a LoRA pair, a fresh token.
+    A bias is relative to its layer's output, so it takes the ratio of measured to target size from its layer's weight.
+    A zero tensor has no size and keeps its target: the factor B of a LoRA pair, a fresh token.
 
     >>> from torch import nn
     >>> from autogd.reading.catalogue import read_roles

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from autogd.report.tables import Group, one_a_seed
 
-__all__ = ["COLOURS", "PANELS", "draw", "series_styles"]
+__all__ = ["COLOURS", "PANELS", "draw", "png_with_legend", "series_styles"]
 
 PANELS = ("objective", "accuracy", "learning_rate", "update_size")
 # distinct in grey by their dashes, and for colour-blind readers
@@ -67,6 +67,15 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
         _legend(figure, [group.label for group, _ in shown], styles, across)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind)
+    return buffer.getvalue()
+
+
+def png_with_legend(figure: Any) -> bytes:
+    """The figure as a PNG; below all panels, the legend of the one with the most lines."""
+    handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda legend: len(legend[1]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 

@@ -1,10 +1,9 @@
 """A figure of how a step's time and memory grow."""
 
-import io
 from collections.abc import Sequence
 
 from autogd.experiments.speed.growth import Point
-from autogd.report.figures import series_styles
+from autogd.report.figures import png_with_legend, series_styles
 
 __all__ = ["draw_growth"]
 
@@ -40,8 +39,4 @@ def draw_growth(points: Sequence[Point]) -> bytes:
             axes.set_title(f"{title}, against {along}", fontsize=9)
             axes.tick_params(which="both", labelsize=8)
             axes.grid(alpha=0.3)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    return png_with_legend(figure)

@@ -1,9 +1,9 @@
 """Training: a config, the loop, and a run's records and checkpoints, on one device or many."""
 
 from autogd.training.config import Config
-from autogd.training.finite import Diverged
 from autogd.training.loop import Watch, train
 from autogd.training.records import Run, find_runs
+from autogd.training.step import Diverged
 from autogd.training.stop import Stopped
 
 __all__ = ["Config", "Diverged", "Run", "Stopped", "Watch", "find_runs", "train"]

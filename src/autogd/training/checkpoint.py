@@ -4,7 +4,7 @@
 has the checksum of every file and the position of every tensor. A checkpoint is written under a temporary name and
 renamed when everything is on the disk, so a visible checkpoint is complete. The previous one is kept.
 
-A checkpoint may be damaged, or come from somebody else. So its files are compared with their checksums first, and
+A checkpoint may be damaged, or come from a stranger. So its files are compared with their checksums first, and
 nothing in them is unpickled.
 """
 

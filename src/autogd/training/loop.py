@@ -11,13 +11,12 @@ from autogd import baselines
 from autogd.training import checkpoint, distributed
 from autogd.training.config import Config
 from autogd.training.evaluation import evaluate, refresh_batch_norm
-from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
 from autogd.training.measure import environment, peak_memory
 from autogd.training.records import Run
 from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
-from autogd.training.step import refuse_non_finite, take_step
+from autogd.training.step import Diverged, refuse_non_finite, take_step
 from autogd.training.stop import Stopped, listening
 from autogd.training.threads import suitable, using
 

@@ -1,7 +1,7 @@
 """The manifest of a checkpoint: its files with their checksums, the position of each tensor, and every name.
 
 It is JSON with its own checksum. A file is read only after its checksum has been compared. Every entry of the manifest
-is checked before use, since a checkpoint may come from somebody else.
+is checked before use, since a checkpoint may come from a stranger.
 """
 
 import hashlib

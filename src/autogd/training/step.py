@@ -8,15 +8,18 @@ from torch import Tensor
 from autogd import baselines
 from autogd.diagnosis.finite import first_bad_layer
 from autogd.training import distributed, seeds
-from autogd.training.finite import Diverged
 from autogd.training.ledger import Ledger
 from autogd.training.objective import accuracy
 from autogd.training.setup import Batch, Setup
 from autogd.training.update_size import UpdateSize
 
-__all__ = ["MEASURED_STEPS", "refuse_non_finite", "take_step"]
+__all__ = ["MEASURED_STEPS", "Diverged", "refuse_non_finite", "take_step"]
 
 MEASURED_STEPS = 32  # steps per epoch at which the update size is measured
+
+
+class Diverged(ValueError):  # noqa: N818 - what happened, not whose fault
+    """A loss, a gradient or a weight is no longer finite; names the step, the batch and the layer."""
 
 
 def take_step(setup: Setup, ledger: Ledger, pieces: Batch, indices: Tensor, epoch: int, done: int) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from autogd.training.config import Config
-from autogd.training.finite import Diverged
 from autogd.training.loop import Watch, train
 from autogd.training.records import Run
+from autogd.training.step import Diverged
 from autogd.training.tryout import check_config
 
 __all__ = ["run_study"]

@@ -1,5 +1,5 @@
-/* AGD's two passes over the weights, each over all tensors at once, on all threads: measure and apply, the latter also
- * with an average beside the weights. */
+/* AGD's two passes over the weights, each over all tensors at once, on all threads: measure and update, the latter also
+ * with an average of the weights. */
 #include "autogd.h"
 
 #include <math.h>
@@ -7,15 +7,15 @@
 #include <string.h>
 
 #ifndef AUTOGD_SOURCE
-#define AUTOGD_SOURCE "" /* what the files were when they were compiled: others' library must not be called */
+#define AUTOGD_SOURCE "" /* the hash of the compiled sources: a library of other sources must not be called */
 #endif
 const char *autogd_source(void) { return AUTOGD_SOURCE; }
 
-/* A thread reads and writes in several places of a tensor by turns: from each of them the processor fetches ahead, and
- * memory is up to a third faster than in one place. Four are best to read, two to write, and one for three tensors. */
+/* A thread reads and writes alternately in several places of a tensor: the processor prefetches from each, and memory is
+ * up to a third faster than in one place. Four places are best to read, two to write, and one for three tensors. */
 #define PLACES 4
-#define LINE 16 /* numbers that are read in one place before the next */
-#define STRETCH 64 /* numbers that are written in one place before the other */
+#define LINE 16 /* numbers to read in one place before the next */
+#define STRETCH 64 /* numbers to write in one place before the other */
 #define LONG 65536 /* numbers of one run that are summed in float32, in 64 sums, before they are added to a double */
 
 FOR_EVERY_PROCESSOR
@@ -32,7 +32,7 @@ static double sum_of_squares(const float *x, int64_t n) {
     return sum;
 }
 
-/* Of one row, and of as many more as `rows` says, `gap` numbers apart. */
+/* The sum of one row, and of `rows` more, `gap` numbers apart. */
 FOR_EVERY_PROCESSOR
 static void add_squares(float *restrict sums, const float *restrict x, int64_t gap, int64_t rows, int64_t n) {
     if (rows == PLACES) {
@@ -52,7 +52,7 @@ share autogd_slices(int64_t slices, int thread, int threads) {
     return (share){slices * thread / threads, slices * (thread + 1) / threads, slices};
 }
 
-/* Where a slice begins; the last one has what is left. */
+/* Where a slice begins; the last one has the rest. */
 static int64_t begin_of(int64_t slice, int64_t slices, int64_t total) { return slice == slices ? total : total / slices * slice; }
 
 static int64_t slice_of(int64_t number, int64_t slices, int64_t total) {
@@ -60,16 +60,16 @@ static int64_t slice_of(int64_t number, int64_t slices, int64_t total) {
     return slice < slices ? slice : slices - 1;
 }
 
-void autogd_share(const tensor *tensors, int64_t count, share mine, int backwards, int without_turned, visitor *visit,
+void autogd_share(const tensor *tensors, int64_t count, share mine, int backwards, int without_matrices, visitor *visit,
                   void *context) {
     int64_t total = 0;
     for (int64_t k = 0; k < count; k++)
-        if (!(without_turned && tensors[k].turned)) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
+        if (!(without_matrices && tensors[k].matrices)) total += tensors[k].blocks * tensors[k].rows * tensors[k].run;
     const int64_t from = begin_of(mine.first, mine.slices, total), to = begin_of(mine.last, mine.slices, total);
     int64_t before = backwards ? total : 0;
     for (int64_t i = 0; i < count; i++) {
         const tensor *t = tensors + (backwards ? count - 1 - i : i);
-        if (without_turned && t->turned) continue;
+        if (without_matrices && t->matrices) continue;
         const int64_t size = t->rows * t->run, length = t->blocks * size;
         if (backwards) before -= length;
         if (size && before < to && before + length > from) {
@@ -97,7 +97,7 @@ static int64_t end_of_parts(const tensor *t, const tensor *tensors, int64_t coun
     return t + 1 < tensors + count ? t[1].first : parts;
 }
 
-/* Enough for many threads, and fewer where each would have many sums of its own. */
+/* Enough for many threads, and fewer if each would have many sums of its own. */
 #define SLICES 32
 #define FEWEST_SLICES 2
 #define ROOM 65536
@@ -146,11 +146,11 @@ void autogd_end_sums(const summation *s, const tensor *tensors, int64_t count, i
     }
 }
 
-/* How a tensor's weights and their average go: each along what separates them; then the weights shrink and step along the
- * gradient, and the average goes a share of that way. */
+/* How a tensor's weights and their average move: both along their difference; then the weights shrink and step along the
+ * gradient, and the average takes a share of that step. */
 typedef struct { float weight, average, share, keep; } mixture;
 
-/* `scales`, or `scale` where it is null, gives what the gradient is multiplied by; `average` may be null. */
+/* The gradient is multiplied by `scales`, or by `scale` if that is null; `average` may be null. */
 static inline __attribute__((always_inline)) void add_here(float *restrict weight, float *restrict average,
                                                            const float *restrict grad, float scale, const float *restrict scales,
                                                            mixture by, int64_t n) {
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void add_here(float *restrict weigh
     }
 }
 
-/* n numbers, and n more that begin `gap` later, by turns; where it is 0, none. */
+/* n numbers and, alternately, n more that begin `gap` later; none if `gap` is 0. */
 static inline __attribute__((always_inline)) void add_by_turns(float *weight, float *average, const float *grad, float scale,
                                                                const float *scales, mixture by, int64_t n, int64_t gap) {
     for (int64_t i = 0; i < n; i += STRETCH) {
@@ -237,9 +237,9 @@ static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows
     if (done < rows * t->run) add(weight + done, NULL, grad + done, scale, each, by, rows * t->run - done, 0);
 }
 
-/* Gives every part's norm, where `norms` is not null; else adds to every part its gradient times its scale, and goes on
- * with the averages where `mixtures` is not null. `longest` is the longest run that has parts. Returns 0, or 1 where
- * there is no memory left. */
+/* Gives every part's norm if `norms` is not null. Otherwise adds to every part its gradient times its scale, and moves the
+ * averages if `mixtures` is not null. `longest` is the longest run that has parts. Returns 0, or 1 if there is no memory
+ * left. */
 int autogd_pass(const tensor *tensors, int64_t count, int64_t longest, int64_t parts, float *norms, const float *scales,
                 const mixture *mixtures, int threads) {
     double *room = norms ? malloc(sizeof(double) * autogd_summands(tensors, count, parts, 1)) : NULL;

@@ -1,4 +1,4 @@
-/* The arithmetic of autogd.engine.rational, where everything is a multiplication of tiles of 16 x 16. */
+/* The arithmetic of autogd.engine.rational, as multiplications of tiles of 16 x 16. */
 #include "polar.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ void autogd_add_gram(float *triangle, int64_t N, const float *x, int64_t stride,
         }
 }
 
-/* The numbers of a triangle that are one thread's. */
+/* One thread's numbers of a triangle. */
 static int64_t begin_of(int64_t N, int half) { return half == 2 ? autogd_triangle(N) : half * (autogd_triangle(N) / TILE / 2 * TILE); }
 
 FOR_EVERY_PROCESSOR
@@ -38,7 +38,7 @@ void autogd_add_halves(float *restrict one, float *restrict other, int64_t N, in
 
 FOR_EVERY_PROCESSOR
 static double sum_of_squares(const float *tile) {
-    double sums[SIDE] = {0}, total = 0; /* side by side: no addition waits for the last */
+    double sums[SIDE] = {0}, total = 0; /* independent sums: no addition waits for the last */
     for (int c = 0; c < SIDE; c++)
         for (int i = 0; i < SIDE; i++) sums[i] += (double)tile[c * SIDE + i] * tile[c * SIDE + i];
     for (int i = 0; i < SIDE; i++) total += sums[i];
@@ -89,8 +89,8 @@ static int invert_factor(float *d, float *inverse) {
     return 0;
 }
 
-/* In place: A = L L^T; then R^T, where R = L^-1, tile by tile where L's were; then A^-1 = R^T R. Every tile takes all of its
- * sum in one go, and its digits suffer no more than in LAPACK: only triangles of 16 x 16 are inverted by themselves. */
+/* In place: A = L L^T; then R^T, where R = L^-1, tile by tile where L's were; then A^-1 = R^T R. Every tile takes its
+ * whole sum at once, and loses no more digits than in LAPACK: only triangles of 16 x 16 are inverted directly. */
 static int invert(float *a, int64_t N) {
     const int64_t count = N / SIDE;
     float x[TILE], q[TILE];
@@ -107,13 +107,13 @@ static int invert(float *a, int64_t N) {
         }
         transpose(a + at(k, k), q);
     }
-    for (int64_t i = 1; i < count; i++) /* (R_ij)^T = -(sum of (R_lj)^T (L_il)^T) (R_ii)^T; L_ij is not wanted afterwards */
+    for (int64_t i = 1; i < count; i++) /* (R_ij)^T = -(sum of (R_lj)^T (L_il)^T) (R_ii)^T; L_ij is not needed afterwards */
         for (int64_t j = 0; j < i; j++) {
             for (int64_t l = j; l < i; l++) left[l - j] = a + at(l, j), right[l - j] = a + at(i, l);
             autogd_product_of_tiles(x, left, right, SIDE, 1, i - j, 0, -1);
             autogd_product(a + at(i, j), SIDE, x, SIDE, upright(a + at(i, i)), SIDE, 0, 1);
         }
-    for (int64_t i = 0; i < count; i++) /* the sum of (R_ki)^T R_kj, k from i on; row i is not wanted afterwards */
+    for (int64_t i = 0; i < count; i++) /* the sum of (R_ki)^T R_kj, k from i on; row i is not needed afterwards */
         for (int64_t j = 0; j <= i; j++) {
             for (int64_t k = i; k < count; k++) left[k - i] = a + at(k, i), right[k - i] = a + at(k, j);
             autogd_product_of_tiles(x, left, right, SIDE, 1, count - i, 0, 1);

@@ -4,7 +4,7 @@
 #include "autogd.h"
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
-typedef eight sums_of_four[4][2]; /* eight sums that grow side by side: as many as a processor has on the way */
+typedef eight sums_of_four[4][2]; /* eight independent sums: as many as a processor works on at once */
 
 /* sums[c] += left[k] * right[k, c] over k, for four columns c: left[k] are sixteen numbers, `left_step` apart. */
 static inline __attribute__((always_inline)) void add_products(sums_of_four sums, const float *left, int64_t left_step,
@@ -47,7 +47,7 @@ static void narrow_product_of_tiles(float *out, const float *const *left, const 
 }
 
 #ifdef WIDE
-/* The same with registers of sixteen numbers, of which there are 32: the sums of a whole tile grow in them. */
+/* The same with 32 registers of sixteen numbers: they hold the sums of a whole tile. */
 typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 
 static inline __attribute__((always_inline)) WIDE void add_wide(sixteen *sums, const float *left, int64_t left_step,

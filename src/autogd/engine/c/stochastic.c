@@ -1,10 +1,10 @@
-/* StochasticAGD's two passes: measure, which sums what a step must know of gradients, momenta and weights; and update,
- * which gives every tensor its new momentum, weights and average.
+/* StochasticAGD's two passes: measure, the sums over gradients, momenta and weights that a step needs; and update, every
+ * tensor's new momentum, weights and average.
  *
- * The direction is of the momentum seen one step ahead, a = k^2 m + (1 - k^2) g, where k is what momentum keeps: parts
- * that are vectors are divided by their norm, matrices orthogonalised by Zolotarev's function of their gram. A matrix is
- * read from where it lies, some columns at a time, and never held as a whole: one square of its smaller side is, for every
- * two threads, which share a matrix between them and meet after every stage.
+ * The direction is that of the momentum one step ahead, a = k^2 m + (1 - k^2) g; momentum keeps the share k. Vectors are
+ * divided by their norm, matrices orthogonalised by Zolotarev's function of their gram. A matrix is read in place, some
+ * columns at a time, and never copied as a whole. Two threads share a matrix and one square of its smaller side, and meet
+ * after every stage.
  */
 #include <math.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "autogd.h"
 #include "polar.h"
 
-#define LANES 32 /* sums that grow side by side: no addition waits for the last */
+#define LANES 32 /* independent sums: no addition waits for the last */
 #define SUMS 4   /* of a part: of squares of gradients and of momenta, of their products, and of squares of held weights */
-#define WIDTH 32 /* columns of a matrix that are read at a time: more would be hardly faster */
-#define GAP 16   /* so that columns do not all fall on the same lines of a cache */
+#define WIDTH 32 /* columns of a matrix to read at a time: more is hardly faster */
+#define GAP 16   /* so that columns do not share the same lines of a cache */
 
 typedef struct {
     float keep;              /* of the momentum */
@@ -40,7 +40,7 @@ static inline uint16_t rounded(float value) {
     return (uint16_t)((x.bits + 0x7fff + ((x.bits >> 16) & 1)) >> 16);
 }
 
-/* How much of m and of g there is in a. */
+/* The coefficients of m and g in a. */
 typedef struct { float old, fresh; } mixture;
 static inline mixture ahead(const settings *s) {
     const float old = s->keep * s->keep;
@@ -101,8 +101,8 @@ static inline void move_one(float *w, float g, uint16_t *m, float *x, float d, m
     *x += by.share * (*w - *x);
 }
 
-/* The parts of one row, or one part: `scales` and `keeps` or, where they are null, `scale` and `by` give what a and w are
- * multiplied by. */
+/* The parts of one row, or one part: a and w are multiplied by `scales` and `keeps` or, if these are null, by `scale` and
+ * `by`. */
 FOR_EVERY_PROCESSOR
 static void move(float *restrict w, const float *restrict g, uint16_t *restrict m, float *restrict x, float scale,
                  const float *restrict scales, const float *restrict keeps, mixture in, movement by, int64_t n) {
@@ -177,8 +177,8 @@ static void move_rows(const tensor *t, int64_t block, int64_t row, int64_t rows,
         }
 }
 
-/* One matrix between the stages: where two threads have a triangle each, which then are a square, and room for the
- * directions of some columns; and what else they tell each other. */
+/* One matrix between the stages, for two threads: a triangle each, which become a square; room for the directions of some
+ * columns; and the numbers that they exchange. */
 typedef struct {
     float *one, *other, *directions;
     double squares[2];
@@ -254,7 +254,7 @@ typedef struct {
     const tensor *t;
     desk *at;
     int half;
-    float norm, size; /* of a, and what the direction's operator norm shall be */
+    float norm, size; /* of a, and the direction's operator norm */
     float *columns;   /* room for WIDTH of them */
 } job;
 
@@ -305,19 +305,20 @@ static void stage(const job *j, int which) {
     }
 }
 
-/* Two triangles are a square and sixteen columns more, which begin where directions do. */
+/* Two triangles take a square and sixteen columns, which begin where directions do. */
 static int64_t room_for(int64_t N) { return N * N + 2 * SIDE * (N + GAP); }
 
-/* Two threads have a matrix at a time, as long as there are matrices. */
-static int64_t desks_for(int64_t turned, int threads) { return turned < (threads + 1) / 2 ? turned : (threads + 1) / 2; }
+/* Pairs of threads, at most one for each matrix. */
+static int64_t desks_for(int64_t jobs, int threads) { return jobs < (threads + 1) / 2 ? jobs : (threads + 1) / 2; }
 
-/* Numbers that the passes want to work with: doubles, and floats; `turned` is 0 for a measurement. */
+/* The scratch memory of the passes, in doubles and in floats; `jobs` is the number of
+ * matrices to orthogonalise, 0 for a measurement. */
 int64_t autogd_doubles(const tensor *tensors, int64_t count, int64_t parts) {
     return autogd_summands(tensors, count, parts, SUMS);
 }
-int64_t autogd_floats(int64_t longest, int64_t largest, int64_t turned, int threads) {
-    const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0;
-    return threads * (run > columns ? run : columns) + desks_for(turned, threads) * room_for(N);
+int64_t autogd_floats(int64_t longest, int64_t largest, int64_t jobs, int threads) {
+    const int64_t N = padded(largest), run = SUMS * longest, columns = jobs ? WIDTH * (N + GAP) : 0;
+    return threads * (run > columns ? run : columns) + desks_for(jobs, threads) * room_for(N);
 }
 
 /* Every part's SUMS sums, at the beginning of `room`. */
@@ -333,19 +334,19 @@ void autogd_measure(const tensor *tensors, int64_t count, int64_t longest, int64
     autogd_end_sums(&sums, tensors, count, parts);
 }
 
-/* Move everything. `sums` has what `autogd_measure` found, `sizes` every part's operator norm; `norms` has room for two
+/* Move everything. `sums` are those of `autogd_measure`, `sizes` every part's operator norm; `norms` has room for two
  * numbers a part. */
-void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices, int64_t turned, int64_t longest,
+void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices, int64_t jobs, int64_t longest,
                    int64_t largest, int64_t parts, const settings *by, const float *steps, const float *keeps,
                    const float *sizes, const double *sums, float *norms, float *floats, int threads) {
-    const int64_t N = padded(largest), run = SUMS * longest, columns = turned ? WIDTH * (N + GAP) : 0, room = room_for(N);
-    const int64_t each = run > columns ? run : columns, desks = desks_for(turned, threads);
+    const int64_t N = padded(largest), run = SUMS * longest, columns = jobs ? WIDTH * (N + GAP) : 0, room = room_for(N);
+    const int64_t each = run > columns ? run : columns, desks = desks_for(jobs, threads);
     float *scales = norms + parts;
     const mixture in = ahead(by);
     for (int64_t k = 0; k < count; k++) {
         const int64_t end = k + 1 < count ? tensors[k + 1].first : parts;
         for (int64_t i = tensors[k].first; i < end; i++) {
-            /* |old m + fresh g|^2; what rounding leaves of two that cancel must not be divided by */
+            /* |old m + fresh g|^2; do not divide by what rounding leaves if the two cancel */
             const double *s = sums + SUMS * i, alone = (double)in.old * in.old * s[1] + (double)in.fresh * in.fresh * s[0];
             const double square = alone + 2.0 * in.old * in.fresh * s[2];
             norms[i] = (float)sqrt(square > 1e-10 * alone ? square : 1e-10 * alone);
@@ -359,8 +360,8 @@ void autogd_update(const tensor *tensors, int64_t count, const matrix *matrices,
         float *own = floats + thread * each;
         context c = {tensors, by, NULL, own, scales, keeps, steps};
         autogd_share(tensors, count, autogd_slices(omp_get_num_threads(), thread, omp_get_num_threads()), 1, 1, move_rows, &c);
-        for (int64_t first = 0; first < turned; first += desks) {
-            const int64_t here = turned - first < desks ? turned - first : desks;
+        for (int64_t first = 0; first < jobs; first += desks) {
+            const int64_t here = jobs - first < desks ? jobs - first : desks;
 #pragma omp for schedule(static, 1)
             for (int64_t i = 0; i < here; i++) {
                 desk *at = all + i;

@@ -25,6 +25,7 @@ def is_native(plan: Plan) -> bool:
     from autogd.engine.library import library  # not before it can be run as a program
 
     ours = all(local(parameter).dtype == torch.float32 for parameter in plan.parameters)
+    ours &= not any(atom.complex for atom in plan.atoms)
     return ours and plan.on_cpu and plan.one_device and library() is not None
 
 
@@ -42,7 +43,7 @@ class Sharded(SingleTensor):
     """Sums over the pieces here, one all-reduce, then each rank moves its own piece.
 
     An orthogonalised direction needs the whole matrix: one rank owns it, gets its pieces, and sends the direction back
-    in pieces. What is where, and who owns what, is worked out once.
+    in pieces. Layouts and owners are worked out once.
 
     Args:
         plan: the tensors.
@@ -53,7 +54,7 @@ class Sharded(SingleTensor):
 
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0, copies: Any = None) -> None:
         super().__init__(plan, geometry, momentum)
-        self.spread = Spread(plan.parameters, plan.atoms, copies, rational if momentum and is_native(plan) else None)
+        self.spread = Spread(plan.weights, plan.atoms, copies, rational if momentum and is_native(plan) else None)
         self.copies = copies if any(not is_sharded(parameter) for parameter in plan.parameters) else None
         self.alike: Tensor | None = None  # whether the copies still are copies
 
@@ -61,12 +62,12 @@ class Sharded(SingleTensor):
         """The norms of gradients, momenta and held weights: one sum over the ranks."""
         self._compare_copies(grads)
         if not momenta:
-            return self._void_if_apart(super().measure(grads))
+            return self._mask_if_different(super().measure(grads))
         plan = self.plan
-        measured = [grads, momenta, plan.parameters] if plan.holds else [grads, momenta]
+        measured = [grads, momenta, plan.weights] if plan.holds else [grads, momenta]
         sums = self.all_reduce(torch.stack([self.spread.squares(each).to(plan.reach) for each in measured]))
         weights = plan.map_sums(sums[2]).sqrt() if plan.holds else plan.reach.new_zeros(())
-        return self._void_if_apart(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
+        return self._mask_if_different(Norms(sums[0].sqrt(), sums[1].sqrt(), weights))
 
     def _compare_copies(self, grads: list[Tensor]) -> None:
         """Copies that share the work must stay copies: their gradients are equal on all ranks, in every step."""
@@ -86,8 +87,8 @@ class Sharded(SingleTensor):
                 "them in every step, or pass process_group=False if every rank trains a model of its own"
             )
 
-    def _void_if_apart(self, norms: Norms) -> Norms:
-        """On an accelerator nobody looks: the step is then masked and counted, as if a gradient were not finite."""
+    def _mask_if_different(self, norms: Norms) -> Norms:
+        """Copies that differ raise an error on the CPU. On an accelerator the step is masked and counted instead."""
         if self.alike is None or self.plan.on_cpu:
             return norms
         return norms._replace(gradients=torch.where(self.alike, norms.gradients, torch.nan))
@@ -95,7 +96,7 @@ class Sharded(SingleTensor):
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
     ) -> None:
-        """Move what is here of every tensor, its momentum and its average."""
+        """Move the piece here of every tensor, its momentum and its average."""
         if not momenta:
             return super().update(grads, step, momenta, averages)
         coefficients = step.coefficients.split(self.plan.sizes)
@@ -115,7 +116,7 @@ class Sharded(SingleTensor):
         return self.all_reduce(self.spread.squares(tensors).to(self.plan.reach)).sqrt()
 
     def all_reduce(self, sums: Tensor) -> Tensor:
-        """Sums over parts, completed by what other ranks have of the same parts."""
+        """Sums over parts, completed by the other ranks."""
         return self.spread.reduce(sums)
 
     def slopes_of(self, i: int, direction: Tensor, grad: Tensor) -> Tensor:

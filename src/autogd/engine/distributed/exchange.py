@@ -1,6 +1,6 @@
 """Pieces of matrices to their owners, directions back: two packed all-to-alls a round.
 
-While one round is orthogonalised, the next one's pieces and the last one's directions are under way.
+While one round is orthogonalised, the next one's pieces and the last one's directions travel.
 """
 
 import math
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from autogd.engine.bundles import stacked
 from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
-from autogd.engine.distributed.shards import Box
+from autogd.engine.distributed.pieces import Box
 from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]
 
 Orthogonalise = Callable[[Tensor, Atom], Tensor]
-"""Stacked tensors and the atom of the stack give their directions; the memory may be used again."""
+"""From stacked tensors and the atom of the stack to their directions; may write over its input."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Copy:
 
 @dataclass(frozen=True)
 class _Packing:
-    """What goes to, or comes from, each rank of the group: runs of one buffer, and how long each rank's share is."""
+    """A buffer that is sent or received: its runs, and the length of each rank's share."""
 
     splits: list[int]
     copies: list[_Copy]
@@ -64,11 +64,11 @@ class Exchange:
     """The tensors whose matrices are cut over, or copied on, the ranks of one group.
 
     Args:
-        tensors: of each, its number in the plan, its layout and its atom.
+        tensors: number in the plan, layout and atom of each.
         group: the process group; the layouts' coordinates are in the order of its ranks.
         rank: this process's rank in it.
         dtype: the type to orthogonalise in.
-        wire: the type that travels; bfloat16 if the orthogonalisation multiplies in bfloat16.
+        wire: the type that travels; bfloat16 if the orthogonalisation multiplies in half precision.
         room: numbers that a rank may receive in one round.
     """
 
@@ -82,7 +82,7 @@ class Exchange:
         room: int = ROOM,
     ) -> None:
         self.group, self.rank, self.dtype, self.wire = group, rank, dtype, wire or dtype
-        self.device = torch.device("cpu")  # that of the pieces, once there are any
+        self.device = torch.device("cpu")  # set by the first pieces
         self.layouts = {number: layout for number, layout, _ in tensors}
         ranks = len(tensors[0][1].coordinates)
         self.ownership = assign([(number, layout.shape, atom) for number, layout, atom in tensors], ranks, room)
@@ -159,7 +159,7 @@ class Exchange:
 
     def _all_to_all(self, out: Tensor, send: _Packing, receive: _Packing) -> Any:
         into = torch.empty(receive.numel, dtype=out.dtype, device=out.device)
-        # as bytes: not every backend knows bfloat16
+        # as bytes: not every process group can send bfloat16
         work = dist.all_to_all_single(
             into.view(torch.uint8),
             out.view(torch.uint8),
@@ -168,7 +168,7 @@ class Exchange:
             group=self.group,
             async_op=True,
         )
-        return into, work, out  # what is sent has to stay until it is
+        return into, work, out  # buffers must live until they are sent
 
     @staticmethod
     def _received(arrived: Any) -> Tensor:
@@ -199,7 +199,7 @@ class Exchange:
             return self.layouts[blocks[index].tensor]
 
         def supplied(owner: int, source: int) -> list[tuple[int, int]]:
-            """Blocks of an owner that a rank sends a piece of: the copy that the owner is part of supplies it."""
+            """The blocks of an owner that a rank sends pieces of: those of the same copy of the tensor."""
             return [(i, source) for i in by_owner[owner] if layout(i).same_copy(source, owner)]
 
         return _Round(
@@ -212,7 +212,7 @@ class Exchange:
         )
 
     def _packing(self, lists: Sequence[Sequence[tuple[int, int]]]) -> _Packing:
-        """For each rank, blocks, and whose piece of each it is."""
+        """For each rank, the blocks in a buffer, each with the rank that holds the piece."""
         splits, copies, at = [], [], 0
         for each in lists:
             start = at

@@ -1,8 +1,8 @@
 """One owner a matrix: which rank orthogonalises what, and what that costs each rank.
 
-Every rank works the plan out for itself, from shapes and placements alone, and all come to the same one. A tensor is
-cut into blocks of whole matrices. Blocks go, the most expensive first, to the rank that has the least to do so far; so
-equal shapes go round, and a shape that occurs once goes where there is room. Nothing here touches a tensor's numbers.
+Every rank works out the same plan, from shapes and placements alone. A tensor is cut into blocks of whole matrices. The
+most expensive block goes first, each to the rank that has the least to do so far. So equal shapes are spread over the
+ranks, and a shape that occurs once goes to the rank with room. No tensor's numbers are read here.
 """
 
 import heapq
@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from autogd.engine.distributed.shards import Piece, Split, piece_at
+from autogd.engine.distributed.pieces import Piece
+from autogd.engine.distributed.shards import Split, piece_at
 from autogd.geometry.atom import Atom
 
 __all__ = [
@@ -39,7 +40,7 @@ class Layout:
     Args:
         shape: of the whole tensor.
         splits: the mesh axes that cut it.
-        coordinates: of each rank of the group, its place in the mesh.
+        coordinates: the mesh coordinate of each rank of the group.
 
     >>> rows = Layout((4, 2), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
     >>> rows.piece(1).rows[0], rows.same_copy(0, 1)
@@ -199,7 +200,7 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
     """Give every matrix of the tensors one owner.
 
     Args:
-        tensors: of each, its number in the plan, its shape and its atom.
+        tensors: number in the plan, shape and atom of each.
         ranks: how many can own.
         room: numbers that a rank may receive in one round.
 
@@ -224,7 +225,7 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
 
 
 def _rounds(cut: Sequence[Sequence[Block]], ranks: int, room: int) -> tuple[tuple[int, ...], ...]:
-    """Tensors in turn, until every rank has a block and they have no more room."""
+    """Fill a round with tensors until every rank has a block and the room is used up."""
     rounds: list[tuple[int, ...]] = []
     some: list[int] = []
     held = at = 0

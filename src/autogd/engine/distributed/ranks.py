@@ -1,9 +1,9 @@
 """Which ranks train one model together, and what they must agree on.
 
-Norms, G, the depth and so the learning rate are those of the whole model. A DTensor says what of it is where; a plain
-tensor does not. Plain tensors are taken as copies, one a rank, as under DDP. The first step compares them over the
-ranks, and refuses what would drift apart. With `process_group=` they are parts of one model (pipeline stages, experts):
-G and the depth are then sums over that group, in which a tensor that several ranks hold counts once.
+Norms, G, the depth and so the learning rate are those of the whole model. A DTensor knows which rank holds which rows.
+A plain tensor does not: every rank is taken to hold a copy of it, as under DDP. The first step compares the copies, and
+refuses those that would drift apart. With `process_group=`, plain tensors are parts of one model (pipeline stages,
+experts): G and the depth are then sums over that group, and a tensor that several ranks hold counts once.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autogd.engine.distributed.shards import is_sharded, local
 from autogd.geometry.atom import Atom
+from autogd.geometry.complex import as_real
 from autogd.reading.chain import Runs, joined
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
-CHUNK = 1 << 22  # numbers of a tensor that are looked at together
+CHUNK = 1 << 22  # numbers of a tensor that are summed in one call
 _made: dict[tuple[Any, tuple[int, ...]], Any] = {}
 
 
@@ -38,10 +39,10 @@ class Peers:
     Args:
         group: over which G and the depth are summed; None if every rank has them all.
         copies: the group whose ranks all hold the same plain tensors; None if there is none.
-        shares: of tensors that several ranks of `group` hold, one over how many do; 1 for the rest.
+        shares: 1/n for a tensor that n ranks of `group` hold; missing ones count as 1.
         chain: D, the longest run of layers that compound, over the group; None if it is this rank's.
         inner: whether this is a stage whose output another one reads: its last matrix is no readout.
-        settled: False if all gradients were zero, as when torch makes room for a state: look again in the next step.
+        settled: False if all gradients were zero, as when torch makes room for a state: compare in the next step too.
     """
 
     group: Any = None
@@ -58,7 +59,7 @@ class Others:
 
     Args:
         group: their process group.
-        shares: of each part here, one over the number of ranks that hold it.
+        shares: for each part here, 1/n if n ranks hold it.
         depth: what the parts here add to the depth.
     """
 
@@ -200,7 +201,7 @@ def _fingerprint(parameter: Tensor) -> Tensor:
     """Two sums of a tensor's numbers, and the norm of its gradient."""
     sums = torch.zeros(3, dtype=torch.float64, device=parameter.device)
     for place, some in enumerate(parameter.detach().flatten().split(CHUNK)):
-        numbers = some.double()
+        numbers = as_real(some).double().flatten()
         # the second tells a permutation, too
         places = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=torch.float64)
         sums[0] += numbers.sum()
@@ -219,7 +220,7 @@ def _gradient_norm(parameter: Tensor) -> Tensor:
     grad = parameter.grad
     if grad is None or is_sharded(parameter):
         return torch.zeros((), dtype=torch.float64)
-    numbers = grad.coalesce()._values() if grad.is_sparse else grad
+    numbers = as_real(grad.coalesce()._values() if grad.is_sparse else grad)
     return torch.linalg.vector_norm(numbers, dtype=torch.float64 if numbers.dtype == torch.float64 else torch.float32)
 
 

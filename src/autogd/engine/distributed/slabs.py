@@ -1,8 +1,8 @@
-"""A matrix that would be too much for one owner stays cut along its longer side: only its gram is summed.
+"""Slabs: a matrix that is too large for one owner stays cut along its longer side, and only its gram is summed.
 
 The polar factor of a wide X is a polynomial of the gram XXᵀ times X. The gram is the sum of those of the slabs, columns
 of X that different ranks hold. So every rank multiplies its own slab, and a square of the shorter side is all that
-travels. Every rank works out the polynomial for itself.
+travels. Every rank evaluates the polynomial itself.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Slabs:
     orthogonalise: Callable[..., Tensor] | None = None
 
     def direction(self, piece: Tensor) -> Tensor:
-        """What is here of the polar factor, given what is here of the matrix."""
+        """This rank's slab of the polar factor, given its slab of the matrix."""
         x = piece.mT if self.tall else piece
         columns = x.shape[1]
         # a rank that has nothing sums with the others all the same

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from autogd.engine.distributed.exchange import Exchange
 from autogd.engine.distributed.owners import Layout, flops, is_local, kept_cut
+from autogd.engine.distributed.pieces import Piece
 from autogd.engine.distributed.ranks import group_of, ranks_of
-from autogd.engine.distributed.shards import Piece, is_sharded, local, piece_of, splits_of
+from autogd.engine.distributed.shards import is_sharded, local, piece_of, splits_of
 from autogd.engine.distributed.slabs import Slabs
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
@@ -50,7 +51,7 @@ class Spread:
         self._slabs: dict[int, Slabs] = {}  # of matrices that stay cut
 
     def squares(self, tensors: Sequence[Tensor]) -> Tensor:
-        """What is here of the squared norm of every part, as one vector; `reduce` makes it the whole."""
+        """The squared norm of every part, over the pieces here, as one vector; `reduce` completes it."""
         dtype = self._dtype(tensors)
         each = []
         for tensor, atom, piece in zip(tensors, self.atoms, self.pieces, strict=True):
@@ -70,12 +71,12 @@ class Spread:
         return sums
 
     def sums(self, number: int, piece: Tensor) -> Tensor:
-        """What is here of the sum over every part of a tensor."""
+        """The sum of every part of a tensor, over the piece here."""
         atom, place = self.atoms[number], self.pieces[number]
         return _sums(piece, atom) if place is None else place.sums(piece, atom)
 
     def scale_(self, number: int, piece: Tensor, factors: Tensor) -> Tensor:
-        """Multiply what is here of a tensor by one number a part, in place."""
+        """Multiply the piece here by one number a part, in place."""
         atom, place = self.atoms[number], self.pieces[number]
         factors = factors.to(piece)
         if place is None:
@@ -88,8 +89,8 @@ class Spread:
         """The unit direction of every tensor: matrices from their owners, vectors from a sum of squares.
 
         Args:
-            prepare: gives what is here of a tensor, by its number; its memory may be used again.
-            deliver: takes what is here of its direction.
+            prepare: gives this rank's piece of a tensor, by its number; it may be written over.
+            deliver: takes this rank's piece of its direction.
             geometry: "frobenius" divides matrices by their norms, too.
         """
         spectral = geometry == "spectral"
@@ -192,7 +193,7 @@ class Spread:
 
 
 def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """The type that matrices travel in: that of the products in `polar`.
+    """The type in which matrices travel: bfloat16 where `polar` multiplies in half precision.
 
     >>> wire_dtype(torch.float32, "cuda"), wire_dtype(torch.float32, "cpu")
     (torch.bfloat16, torch.float32)

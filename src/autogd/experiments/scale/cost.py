@@ -3,7 +3,7 @@
 The plan is the one that the ranks themselves work out (`autogd.engine.distributed.owners`). FLOPs are those of matrix
 products, as `FlopCounterMode` counts them. An all-reduce or all-gather of b bytes over N ranks moves what a ring moves:
 2b(N − 1)/N and b(N − 1)/N in and out of every rank. Weights and gradients are float32; matrices travel, and are
-multiplied, in bfloat16, as on an accelerator.
+multiplied, in half precision, as on an accelerator.
 """
 
 from collections.abc import Sequence
@@ -71,17 +71,17 @@ def polar_flops(atom: Atom) -> int:
     """FLOPs of the polar factors of an atom: four steps, as `orthogonalise` takes them in half precision.
 
     Each step takes a gram, its square, and a product with the matrix. If the matrix is at least twice as long as high,
-    the last step is taken on the gram alone.
+    it is multiplied, and its gram taken anew, after the second step and at the end only.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
     >>> [polar_flops(matrix(torch.empty(2, length, device="meta"))) for length in (3, 4)]
-    [256, 304]
+    [256, 288]
     """
     side, length = sorted((atom.fan_out, atom.fan_in))
     if side < 2:
         return 0
-    with_matrix, with_gram = (12, 14) if length >= 2 * side else (16, 8)
+    with_matrix, with_gram = (8, 20) if length >= 2 * side else (16, 8)
     return with_matrix * flops(atom) + with_gram * atom.parts * side**3
 
 
@@ -104,6 +104,8 @@ def _layout(shape: tuple[int, ...], ranks: int, mesh: str) -> Layout:
         return Layout(shape, (Split(0, 0, ranks),), tuple((rank,) for rank in range(ranks)))
     if mesh == "hsdp":
         inner = min(NODE, ranks)
+        if ranks % inner:
+            raise ValueError(f"ranks: {ranks} cannot be copies over {NODE} ranks each; use a multiple of {NODE}")
         return Layout(shape, (Split(1, 0, inner),), tuple(divmod(rank, inner) for rank in range(ranks)))
     if mesh == "ddp":
         return Layout(shape, (), tuple((rank,) for rank in range(ranks)))
@@ -130,8 +132,8 @@ def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load
     moved = traffic(plan, layouts)
     # norms of gradients, momenta and weights before the step, and of the vectors' momenta in it
     small = _ring(4 * sum(atom.parts for _, atom in tensors), layouts[0])
-    # of a matrix that stays cut: two norms, and three grams
-    small += sum(_ring(2 + 3 * min(tensors[number][0]) ** 2, layouts[number]) for number in kept)
+    # of a matrix that stays cut: two norms, and two grams
+    small += sum(_ring(2 + 2 * min(tensors[number][0]) ** 2, layouts[number]) for number in kept)
     work = [0] * ranks
     for block, owner in zip(plan.blocks, plan.owners, strict=True):
         work[owner] += polar_flops(block.atom)
@@ -148,8 +150,8 @@ def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load
 
 
 def _slab_flops(side: int, numbers: int) -> int:
-    """FLOPs of a rank that holds so many numbers of a matrix that stays cut: three grams, three products, squares."""
-    return 12 * side * numbers + 14 * side**3
+    """FLOPs of a rank that holds so many numbers of a matrix that stays cut: two grams, two products, squares."""
+    return 8 * side * numbers + 20 * side**3
 
 
 def _slab_room(side: int, numbers: int) -> int:

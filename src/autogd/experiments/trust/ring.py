@@ -44,7 +44,7 @@ def energy_distance(one: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Ring:
-    """Train generator and discriminator in turns, each with its own optimiser and a non-saturating loss.
+    """Train generator and discriminator alternately, each with its own optimiser and a non-saturating loss.
 
     Args:
         steps: the budget of each network.

@@ -117,6 +117,11 @@ class Graph:
         """The operations that take the value, each with the position that it has there."""
         return self._consumers.get(value, [])
 
+    def other(self, node: Any, position: int) -> Value:
+        """What an operation on two values takes beside the one at `position`: (None, 0) if that is a constant."""
+        sources = self.sources[node]
+        return sources[1 - position] if position < 2 <= len(sources) else (None, 0)
+
     def shape(self, value: Value) -> tuple[int, ...]:
         """The value's shape."""
         node, number = value

@@ -23,7 +23,7 @@ def atoms_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> li
     for use in uses:
         if use.kind != "unknown":
             picked = tuple(pick.of for pick in use.picked)
-            key = (use.kind, use.rows, use.columns, use.grid, use.layers, picked, use.scales)
+            key = (use.kind, use.rows, use.columns, use.grid, use.layers, picked, use.pair, use.scales)
             alike.setdefault(key, []).append(use)
     atoms = [atom for group in alike.values() if (atom := _atom(graph, tuple(shape), group)) is not None]
     return sorted(atoms, key=lambda atom: (round(atom.scale**2 * atom.parts, 9), atom.parts, -atom.stack))
@@ -39,7 +39,7 @@ def same_cut(first: Atom, second: Atom) -> bool:
     """
     numbers = [(atom.scale, atom.depth_share, atom.stack) for atom in (first, second)]
     close = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(*numbers, strict=True))
-    return close and _layout(first) == _layout(second)
+    return close and first.complex == second.complex and _layout(first) == _layout(second)
 
 
 def _layout(atom: Atom) -> list[tuple[int, int, str]]:
@@ -65,14 +65,15 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
     cut = _cut(shape, use, (*beside, *picked), use.layers) or _cut(shape, use, (*beside, *picked), ())
     if cut is None:
         return None
-    sizes, rows, columns = cut
+    sizes, rows, columns, pair = cut
     fan_out, fan_in = (math.prod(sizes[i] for i in dims) for dims in (rows, columns))
     stack = math.prod(f.extent for f in use.layers) * _layers_picked(graph, uses)
-    atom = Atom("matrix", sizes, rows, columns, math.sqrt(fan_out / fan_in), stack=stack, free=use.gate)
+    scale = math.sqrt(fan_out / fan_in)
+    atom = Atom("matrix", sizes, (*rows, *pair), columns, scale, stack=stack, free=use.gate, complex=bool(pair))
     if use.kind == "matrix":
         return atom
     if use.kind == "kernel":
-        return replace(atom, kind="kernel", scale=math.sqrt(fan_out / fan_in / use.taps))
+        return replace(atom, kind="kernel", scale=scale / math.sqrt(use.taps))
     size = math.sqrt(fan_out)
     if use.kind == "embedding":
         return replace(atom, kind="embedding", scale=size, depth_share=LOOKUP)
@@ -84,10 +85,10 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
 
 def _cut(
     shape: tuple[int, ...], use: Use, beside: tuple[Factor, ...], layers: tuple[Factor, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """The view of the parameter that has one dimension a role, and which are rows and columns; None if none has."""
+) -> tuple[tuple[int, ...], ...] | None:
+    """The view of the parameter that has one dimension a role, and which are rows, columns, and re/im; None if none."""
     # what counts parts says more than what it is a part of
-    told = [("part", layers), ("part", beside), ("row", use.rows), ("column", use.columns)]
+    told = [("part", layers), ("part", beside), ("pair", use.pair), ("row", use.rows), ("column", use.columns)]
     sizes: list[int] = []
     roles: list[str] = []
     for dim, size in enumerate(shape):
@@ -108,8 +109,8 @@ def _cut(
                 sizes.append(high // low)
                 roles.append(role)
     _place_ones(roles, use.kind)
-    rows, columns = (tuple(i for i, role in enumerate(roles) if role == name) for name in ("row", "column"))
-    return tuple(sizes), rows, columns
+    each = (tuple(i for i, role in enumerate(roles) if role == name) for name in ("row", "column", "pair"))
+    return tuple(sizes), *each
 
 
 def _role(low: int, high: int, runs: Iterable[tuple[Factor, str]]) -> str | None:

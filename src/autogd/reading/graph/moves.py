@@ -25,15 +25,27 @@ _SWAPS = {"T", "Transpose", "SwapDims", "SwapAxes"}
 CHOICES = {"Select", "Slice", "Narrow", "Split", "UnsafeSplit", "SplitWithSizes", "Unbind"}
 JOINS = {"Cat", "Stack"}
 # same shape before and after, and yet every number of a run depends on the others
-_MIXING = {"Softmax", "LogSoftmax", "Cumsum", "Cumprod", "FftC2c", "FftC2C", "LinalgMatrixExp", "Sort"}
+_MIXING = {
+    "Softmax",
+    "LogSoftmax",
+    "Cumsum",
+    "Cumprod",
+    "FftC2c",
+    "FftC2C",
+    "FftR2C",
+    "FftC2R",
+    "LinalgMatrixExp",
+    "Sort",
+}
 
 
 class Moved(NamedTuple):
-    """A value that was made from another, its axes, and what was picked on the way."""
+    """A value that was made from another, its axes, what was picked on the way, and what became complex numbers."""
 
     value: Value
     axes: Axes
     picked: tuple[Picked, ...] = ()
+    pair: tuple[Factor, ...] = ()
 
 
 def moved(graph: Graph, node: Any, axes: Axes, position: int = 0) -> list[Moved] | None:
@@ -48,7 +60,7 @@ def moved(graph: Graph, node: Any, axes: Axes, position: int = 0) -> list[Moved]
     elif operation in _SWAPS:
         first, second = (0, 1) if operation == "T" else (_signed(node._saved_dim0), _signed(node._saved_dim1))
         order = list(range(len(axes)))
-        if order:
+        if len(order) > 1:
             order[first], order[second] = order[second], order[first]
         after = permuted(axes, order)
     elif operation == "Permute":
@@ -58,8 +70,7 @@ def moved(graph: Graph, node: Any, axes: Axes, position: int = 0) -> list[Moved]
     elif operation == "Repeat":
         after = _repeated(axes, shape)
     elif operation == "ViewAsComplex":
-        # real and imaginary parts are two matrices, side by side
-        return [Moved((node, 0), axes[:-1], tuple(Picked(f, -1) for f in own(axes[-1])))]
+        return [Moved((node, 0), axes[:-1], pair=own(axes[-1]))]
     elif operation == "ViewAsReal":
         after = (*axes, (Factor(2, OTHER),))
     elif _by_elements(graph, node, operation, axes):
@@ -95,7 +106,7 @@ def _chosen(graph: Graph, node: Any, operation: str, axes: Axes) -> list[Moved] 
             start, step, size = at, 1, shape[dim]
             if operation in ("Slice", "Narrow"):
                 before = math.prod(f.size for f in axes[dim])
-                start, step = _signed(node._saved_start), int(getattr(node, "_saved_step", 1))
+                start, step = _signed(node._saved_start or 0), int(getattr(node, "_saved_step", 1))
                 start += before if start < 0 else 0
             at += size
             part = sliced(axes, dim, start, step, size) if size else None

@@ -1,4 +1,4 @@
-"""What becomes of a product: how many maps it packs, and whether it opens a gate."""
+"""What happens to a product: how many maps it packs, and whether it opens a gate."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
     """The factors of the parameter that count maps: those along which its product is split into equal parts.
 
     Query, key and value in one matrix are three maps, gate and up are two, a recurrent cell's gates three or four. The
-    split must be all that becomes of the product. If the parts are joined again, as the halves of rotary embeddings
+    product must not be used in any other way. If the parts are joined afterwards, as the halves of rotary embeddings
     are, they were one map.
     """
     parts = _parts(graph, value, axes, HOPS)
@@ -26,14 +26,14 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
         return ()
     factors = {tuple(pick.of for pick in part.picked) for part in parts}
     entries = {part.picked[-1].entry for part in parts}
-    before = {f for dim in axes for f in dim if f.whole}  # uneven already, as two of three matrices are
+    before = {f for dim in axes for f in dim if f.whole}  # already uneven, like two of three matrices
     if len(factors) > 1 or len(entries) < math.prod(f.size if f in before else f.extent for f in next(iter(factors))):
         return ()
     return () if _rejoined(graph, value, [part.value for part in parts]) else next(iter(factors))
 
 
 def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
-    """The parts that the value is split into, wherever it goes; empty if any of it goes on whole."""
+    """The parts that the value is split into, on every way that it goes; empty if it stays whole on one."""
     found: list[Moved] = []
     for node, position in graph.consumers(value) if hops else ():
         operation = graph.operation(node)
@@ -41,7 +41,7 @@ def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
         if operation == "Glu":
             picks = halves(graph, node, axes)
             results = [Moved((node, 0), axes, tuple(Picked(f, entry) for f in picks)) for entry in (0, 1)]
-        elif operation in ADDS and is_fresh(graph, graph.sources[node][1 - position]):
+        elif operation in ADDS and is_fresh(graph, graph.other(node, position)):
             results = [Moved((node, 0), aligned(axes, graph.shape((node, 0))))]
         else:
             results = moved(graph, node, axes)
@@ -80,7 +80,7 @@ def is_gate(graph: Graph, value: Value, hops: int = 8) -> bool:
             if any(_multiplies(graph, node, later, at, value) for later, at in graph.consumers((node, 0))):
                 return True
         elif operation in ADDS:
-            if is_fresh(graph, graph.sources[node][1 - position]) and is_gate(graph, (node, 0), hops - 1):
+            if is_fresh(graph, graph.other(node, position)) and is_gate(graph, (node, 0), hops - 1):
                 return True
         elif operation in CHOICES or operation in _SIMPLE:
             numbers = range(len(node._input_metadata))
@@ -94,8 +94,7 @@ def _multiplies(graph: Graph, sigmoid: Any, node: Any, position: int, before: Va
         return False
     if graph.operation(node) in ("Rsub", "Sub"):  # 1 - z
         return any(graph.operation(later) == "Mul" for later, _ in graph.consumers((node, 0)))
-    other = graph.sources[node][1 - position] if position < 2 else (None, 0)
-    return other != before  # x times the sigmoid of x is an activation, not a gate
+    return graph.other(node, position) != before  # x times the sigmoid of x is an activation, not a gate
 
 
 def _rejoined(graph: Graph, whole: Value, parts: list[Value]) -> bool:

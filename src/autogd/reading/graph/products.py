@@ -16,7 +16,7 @@ __all__ = ["convolution", "multiplied", "product"]
 def product(graph: Graph, node: Any, position: int, trail: Trail, operation: str) -> list[Use | Trail]:
     """A product of matrices: contracted dimensions are columns, the others rows, those of the batch count parts.
 
-    A product with another parameter decides nothing yet: which side the activations come from is seen further on.
+    A product with another parameter decides nothing yet: a later operation shows which side the activations are on.
     """
     first, second, *rest = PRODUCTS[operation]
     if position in rest:
@@ -54,6 +54,8 @@ def product(graph: Graph, node: Any, position: int, trail: Trail, operation: str
     if trail.inner:
         columns, rows = (columns, rows + trail.inner) if columns else (trail.inner, rows)
     after = _after_product(operation, graph.shape((node, 0)), batch, kept, left)
+    if not columns and (summed := _added_up(graph, (node, 0), after)):  # an outer product, spelt as a product
+        columns, batch = summed, tuple(f for f in batch if f not in summed)
     layers = packed(graph, (node, 0), after)
     use = used(
         "matrix", node, trail, rows=rows, columns=columns, grid=own(batch), source=graph.origin(other), layers=layers
@@ -64,7 +66,7 @@ def product(graph: Graph, node: Any, position: int, trail: Trail, operation: str
 def _after_product(
     operation: str, shape: tuple[int, ...], batch: tuple[Factor, ...], kept: tuple[Factor, ...], left: bool
 ) -> Axes:
-    """The axes of a product: the parameter's own stand where they go on."""
+    """The axes of a product, with the parameter's own rows in their place."""
     place = len(shape) - 1
     if left and operation not in ("Mv", "Addmv", "Dot", "Vdot"):
         place -= 1
@@ -108,32 +110,34 @@ def convolution(graph: Graph, node: Any, position: int, trail: Trail) -> list[Us
 def multiplied(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
     """A gain; or, if the products are added up afterwards, a matrix written by hand."""
     axes = aligned(trail.axes, graph.shape((node, 0)))
-    value: Value = (node, 0)
+    columns = _added_up(graph, (node, 0), axes)
+    if not columns:
+        return vector("gain", graph, node, trail)
+    other = _shape_of_other(graph, node, position)
+    padded = (1,) * (len(axes) - len(other)) + other
+    left = [(n == 1, f) for n, dim in zip(padded, axes, strict=True) for f in own(dim) if f not in columns]
+    rows, grid = (tuple(f for alone, f in left if alone == wanted) for wanted in (True, False))
+    return used("matrix", node, trail, rows=rows, columns=columns, grid=grid)
+
+
+def _added_up(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
+    """The parameter's factors over which a value is added up afterwards."""
     for _ in range(3):
         sums = [later for later, _ in graph.consumers(value) if later.name() == "SumBackward1"]
         if sums:
-            dims = [d - (1 << 64) if d >= 1 << 63 else d for d in sums[0]._saved_dim]
-            summed = {d % len(axes) for d in dims}
-            columns = tuple(f for i in summed for f in own(axes[i]))
-            if not columns:
-                break
-            other = _shape_of_other(graph, node, position)
-            padded = (1,) * (len(graph.shape((node, 0))) - len(other)) + other
-            rest = [i for i in range(len(axes)) if i not in summed]
-            rows = tuple(f for i in rest if i >= len(padded) or padded[i] == 1 for f in own(axes[i]))
-            grid = tuple(f for i in rest if i < len(padded) and padded[i] != 1 for f in own(axes[i]))
-            return used("matrix", node, trail, rows=rows, columns=columns, grid=grid)
+            summed = {(d - (1 << 64) if d >= 1 << 63 else d) % len(axes) for d in sums[0]._saved_dim}
+            return tuple(f for i in sorted(summed) for f in own(axes[i]))
         if len(graph.consumers(value)) != 1:
             break
         results = moved(graph, graph.consumers(value)[0][0], axes)
         if not results or len(results) > 1:
             break
         value, axes = results[0].value, results[0].axes
-    return vector("gain", graph, node, trail)
+    return ()
 
 
 def _shape_of_other(graph: Graph, node: Any, position: int) -> tuple[int, ...]:
-    source = graph.sources[node][1 - position]
+    source = graph.other(node, position)
     if source[0] is not None:
         return graph.shape(source)
     saved = getattr(node, "_saved_other" if position == 0 else "_saved_self", None)

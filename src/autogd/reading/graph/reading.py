@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from autogd.geometry.atom import Atom
+from autogd.geometry.atoms import on_real_view
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.reading.graph.cuts import atoms_of_uses
 from autogd.reading.graph.flat import flat_buffer
@@ -24,9 +25,9 @@ class Reading:
 
     Args:
         graph: the computation.
-        uses: of each parameter that the pass used.
-        candidates: of each parameter whose uses tell, an atom for each kind of use.
-        atoms: the one to take.
+        uses: for each parameter that the pass used.
+        candidates: for each parameter whose uses are known, an atom for each kind of use.
+        atoms: the one of them that counts.
     """
 
     graph: Graph
@@ -47,7 +48,7 @@ class Reading:
     def readouts(self) -> list[Tensor]:
         """The parameters of the last products before the outputs: logits may have any size, so their size is free.
 
-        Several if their products are added up, which is one product with a longer input, or if there are more outputs.
+        Several if their products are added up (one product with a longer input), or if there are more outputs.
         """
         maps: dict[Any, list[Tensor]] = {}
         for parameter, uses in self.uses.items():
@@ -79,7 +80,7 @@ class Reading:
         return parameter in self.atoms and replace(self.atoms[parameter], free=False).held_at < math.inf
 
     def renamed(self, twins: Mapping[Tensor, Tensor]) -> "Reading":
-        """The same about other tensors: the sharded parameters that gathered ones stand for."""
+        """The same reading for other tensors: the sharded parameters behind all-gathered ones."""
         uses, candidates, atoms = (
             {twins.get(parameter, parameter): value for parameter, value in told.items()}
             for told in (self.uses, self.candidates, self.atoms)
@@ -132,6 +133,7 @@ def read_graph(outputs: Any, parameters: Mapping[str, Tensor]) -> Reading:
     for parameter, leaf in graph.leaves.items():
         if (flat := flat_buffer(graph, leaf)) is not None:
             uses[parameter], told[parameter] = flat[0], [flat[1]]
+    told = {p: [on_real_view(atom, p) for atom in candidates] for p, candidates in told.items()}
     atoms = {parameter: candidates[0] for parameter, candidates in told.items() if candidates}
     reading = Reading(graph, uses, told, atoms)
     for parameter in reading.readouts:

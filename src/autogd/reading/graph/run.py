@@ -50,13 +50,13 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     try:
         with _unlogged(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
             return read_graph(model.forward(*args, **kwargs), dict(model.named_parameters()))
-    except Exception:  # whatever a Module may raise: there is nothing to read then
+    except Exception:  # a Module may raise anything: then there is nothing to read
         return None
 
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Without torch's own log of what does not run on such tensors: its whole traceback, though it is no error here."""
+    """Silence torch's log of operations that do not run on such tensors: here that is no error."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
     try:

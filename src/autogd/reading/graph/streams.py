@@ -21,8 +21,8 @@ class Stream:
     """Activations that branches are added to, and nothing normalises in between.
 
     Args:
-        tables: whose rows the stream begins with, added up; none if it begins otherwise.
-        ends: of each branch, the parameter of its last product; none if tables are all that is added up.
+        tables: those whose rows, added up, begin the stream; empty if it begins otherwise.
+        ends: the parameter of the last product of each branch; empty if only tables are added up.
     """
 
     tables: list[Tensor] = field(default_factory=list)

@@ -15,7 +15,7 @@ class Use:
     """One use of a parameter.
 
     Args:
-        kind: matrix, kernel, embedding, bias, gain or token; unknown for an operation that nobody can look into.
+        kind: matrix, kernel, embedding, bias, gain or token; unknown for an opaque operation.
         node: the operation.
         rows: the factors that go on, or are added to activations.
         columns: the factors that are contracted with activations.
@@ -24,6 +24,7 @@ class Use:
         picked: what was picked beforehand.
         taps: how many products a convolution adds up.
         source: what it is multiplied with.
+        pair: the factor that holds real and imaginary parts.
         gate: whether the product opens a gate.
         scales: whether it scales another parameter, as the lengths of weight normalisation do, and how many columns
             that has.
@@ -39,6 +40,7 @@ class Use:
     picked: tuple[Picked, ...] = ()
     taps: int = 1
     source: Value = (None, 0)
+    pair: tuple[Factor, ...] = ()
     gate: bool = False
     scales: int = 0
     wide: bool = False
@@ -53,12 +55,13 @@ class Trail:
     picked: tuple[Picked, ...] = ()
     inner: tuple[Factor, ...] = ()  # contracted with another parameter so far
     looked: tuple[Factor, ...] = ()  # looked up by an index
+    pair: tuple[Factor, ...] = ()  # holds real and imaginary parts
 
 
 def used(kind: str, node: Any, trail: Trail, **parts: Any) -> Use:
     """A use at the end of a trail; what was looked up by an index counts parts."""
     parts["grid"] = (*parts.get("grid", ()), *trail.looked)
-    return Use(kind, node, picked=trail.picked, **parts)
+    return Use(kind, node, picked=trail.picked, pair=trail.pair, **parts)
 
 
 def vector(kind: str, graph: Graph, node: Any, trail: Trail, *, fresh: bool = False, dim: int | None = None) -> Use:
@@ -81,12 +84,12 @@ def token(node: Any, trail: Trail) -> Use:
 
 
 def inner_product(graph: Graph, trail: Trail) -> Use:
-    """A product with another parameter that turned out to be a layer like any other."""
+    """A product with another parameter that is a layer like any other."""
     return used("matrix", trail.value[0], trail, rows=own_factors(trail.axes), columns=trail.inner)
 
 
 def unknown(node: Any, trail: Trail) -> Use:
-    """A use that nobody can look into."""
+    """A use in an opaque operation."""
     return Use("unknown", node, wide=sum(bool(own(dim)) for dim in trail.axes) > 1)
 
 

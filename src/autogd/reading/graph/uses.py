@@ -1,4 +1,4 @@
-"""What a forward pass does with one parameter: its uses, each with the part that every dimension plays."""
+"""The uses of one parameter in a forward pass, each with the role of every dimension."""
 
 import math
 from dataclasses import replace
@@ -6,20 +6,20 @@ from typing import Any
 
 from autogd.reading.graph.axes import OTHER, Axes, Factor, aligned, axes_of, own
 from autogd.reading.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Graph, Value
-from autogd.reading.graph.moves import JOINS, moved
+from autogd.reading.graph.moves import JOINS, Moved, moved
 from autogd.reading.graph.packing import is_fresh
 from autogd.reading.graph.products import convolution, multiplied, product
 from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
 
 __all__ = ["uses_of"]
 
-LIMIT = 4096  # values to look at for one parameter
+LIMIT = 4096  # the most values to follow for one parameter
 _REDUCTIONS = {"Sum", "Mean", "LinalgVectorNorm", "Norm", "Var", "Std", "VarMean"}
 _INSERTIONS = {"IndexPut", "Where", "Scatter", "MaskedScatter", "CopySlices"}
 
 
 def uses_of(graph: Graph, start: Value) -> list[Use]:
-    """Follow a parameter, or a piece of one, from `start` to whatever mixes it with something else.
+    """Follow a parameter, or a piece of one, from `start` to the operations that mix it with something else.
 
     >>> import torch
     >>> from autogd.reading.graph.computation import Graph
@@ -62,7 +62,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
         return [used("matrix", node, trail, rows=own(out), columns=tuple(f for dim in inputs for f in own(dim)))]
     results = moved(graph, node, trail.axes, position)
     if results is not None:
-        after = [replace(trail, value=r.value, axes=r.axes, picked=(*trail.picked, *r.picked)) for r in results]
+        after = [_followed(trail, r, operation) for r in results]
         cut = len(own_factors(after[0].axes)) > len(own_factors(trail.axes)) if after else False
         if trail.inner and cut:  # numbers made by a product and then shaped into a weight: a network that makes weights
             return [inner_product(graph, trail)]
@@ -70,12 +70,14 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     others = [source for i, source in enumerate(graph.sources[node]) if i != position and source[0] is not None]
     free = all(source[0] not in graph.data for source in others)
     if operation in JOINS or operation in _INSERTIONS:
-        if free and operation == "Cat" and node not in graph.data:
-            return [replace(trail, value=(node, 0), axes=_joined(trail.axes, graph.shape((node, 0))))]
+        if free and operation in JOINS and node not in graph.data:
+            joined = _stacked if operation == "Stack" else _joined
+            return [replace(trail, value=(node, 0), axes=joined(trail.axes, graph.shape((node, 0)), node))]
         return [token(node, trail)]
     shape = graph.shape((node, 0))
     if len(shape) < len(trail.axes) or operation in _REDUCTIONS:
-        return []  # a norm, a penalty: it says nothing about maps
+        added_up = operation in ("Sum", "Mean") and math.prod(shape) > 1
+        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: it says nothing about maps
     if free and node not in graph.data and _broadcast(graph, node):
         return [replace(trail, value=(node, 0), axes=aligned(trail.axes, shape))]
     if trail.inner:
@@ -87,6 +89,13 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     if "ScaledDotProduct" in operation:
         return [token(node, trail)]
     return [unknown(node, trail)]
+
+
+def _followed(trail: Trail, result: Moved, operation: str) -> Trail:
+    axes, pair = result.axes, trail.pair or result.pair
+    if trail.pair and operation == "ViewAsReal":
+        axes, pair = (*axes[:-1], trail.pair), ()
+    return replace(trail, value=result.value, axes=axes, picked=(*trail.picked, *result.picked), pair=pair)
 
 
 def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use | Trail]:
@@ -107,22 +116,27 @@ def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use |
     if len(axes) >= 3:  # a matrix for each entry: experts
         return [after]
     for later, position in graph.consumers((node, 0)):
-        others = graph.sources[later]
-        if graph.operation(later) in ADDS and is_fresh(graph, others[1 - position], lookups=False):
+        if graph.operation(later) in ADDS and is_fresh(graph, graph.other(later, position), lookups=False):
             return [vector("bias", graph, later, after, fresh=True)]
     return [used("embedding", node, trail, rows=own(axes[-1]), grid=own(axes[0]))]
 
 
 def _added(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
     wide = [dim for dim in trail.axes if own(dim)]
-    sources = graph.sources[node]
-    fresh = position < 2 and len(sources) > 1 and is_fresh(graph, sources[1 - position])
+    fresh = position < 2 <= len(graph.sources[node]) and is_fresh(graph, graph.other(node, position))
     if len(wide) > 1:
         return token(node, trail)
     return vector("bias", graph, node, trail, fresh=fresh)
 
 
-def _joined(axes: Axes, shape: tuple[int, ...]) -> Axes:
+def _stacked(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
+    """After a stack with other parameters: one dimension more, which is not ours."""
+    dim = int(node._saved_dim)
+    dim = (dim - (1 << 64) if dim >= 1 << 63 else dim) % len(shape)
+    return (*axes[:dim], (Factor(shape[dim], OTHER),), *axes[dim:])
+
+
+def _joined(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
     """After a concatenation with other parameters: longer along one dimension, by what is not ours."""
     dims = []
     for dim, n in zip(axes, shape, strict=True):

@@ -66,8 +66,9 @@ def on_sphere(rows: int, width: int, generator: torch.Generator) -> Tensor:
 def draw(seed: int, *, prescribed: bool = True, deepest: int = 5, widest: int = 8) -> Draw:
     """A random problem: depth, widths, batch, weights, data and update.
 
-    Weights are semi-orthogonal or Gaussian, in turn. If `prescribed`, they are scaled to √(d_k/d_(k−1)), and updates to
-    η/L of that. Otherwise their sizes, and those of inputs and targets, are between a third and three times as large.
+    Weights are alternately semi-orthogonal and Gaussian. If `prescribed`, they are scaled to √(d_k/d_(k−1)), and
+    updates to η/L of that. Otherwise their sizes, and those of inputs and targets, are between a third and three times
+    as large.
 
     >>> problem = draw(3)
     >>> max(abs(n - math.sqrt(w.shape[0] / w.shape[1])) for n, w in zip(problem.norms, problem.weights)) < 1e-12

@@ -13,7 +13,7 @@ __all__ = ["EXPANSION"]
 
 @statement("Proposition 1", "the two terms add up to the linearisation error")
 def _proposition_1(seed: int) -> Sides:
-    """The two terms add up to the linearisation error, here for cross-entropy and square loss by turns."""
+    """The two terms add up to the linearisation error, here alternately for cross-entropy and square loss."""
     problem = draw(seed, prescribed=False)
     targets = problem.targets.softmax(1) if seed % 2 else problem.targets
     loss = cross_entropy() if seed % 2 else square

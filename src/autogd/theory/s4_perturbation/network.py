@@ -1,7 +1,8 @@
 """Bound how far a Module's output moves, layer by layer.
 
 The model is traced (`torch.fx`) and run once on an example, for the shapes; every value gets a `Bound`. The table below
-has a rule for each module type, and `register_bound` adds to it.
+has a rule for each module type, and `register_bound` adds to it. What a parameter outside of such layers does is read
+from the autograd graph (`raw`, which says why the graph alone cannot serve).
 """
 
 import math
@@ -25,6 +26,7 @@ from autogd.theory.s4_perturbation.bound import (
     normalise,
     offset,
 )
+from autogd.theory.s4_perturbation.raw import RawParameters
 
 __all__ = ["Layer", "NetworkBound", "UnboundedError", "perturbation_bound", "register_bound"]
 
@@ -188,7 +190,7 @@ def perturbation_bound(
     training = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        walker = _Walker(model, sizes, smallest)
+        walker = _Walker(model, example, sizes, smallest)
         with torch.no_grad():
             output = walker.run(example)
     finally:
@@ -208,7 +210,7 @@ class _Tracer(fx.Tracer):
 class _Walker(fx.Interpreter):
     """Runs the traced model and computes a bound for every value."""
 
-    def __init__(self, model: nn.Module, sizes: Sizes, smallest: float) -> None:
+    def __init__(self, model: nn.Module, example: Tensor, sizes: Sizes, smallest: float) -> None:
         lone = nn.Sequential(model) if _find(model) is not None else model  # a single layer cannot be traced
         self.prefix = "0" if lone is not model else None
         try:
@@ -220,6 +222,7 @@ class _Walker(fx.Interpreter):
         self.bounds: dict[fx.Node, Bound] = {}
         self.unbounded: dict[str, str] = {}
         self.roles: dict[str, Role] = {}
+        self.raw = RawParameters(model, example, sizes == "measured")
         self.last: fx.Node
 
     def run_node(self, n: fx.Node) -> Any:
@@ -241,11 +244,18 @@ class _Walker(fx.Interpreter):
             if n.op == "call_module":
                 place = str(n.target)
                 self.bounds[n] = self._module(place, self.env[inputs[0]], value)(self.bounds[inputs[0]])
+            elif self.raw.note(n, value):
+                return
             elif n.op in ("call_function", "call_method"):
                 place = f"{n.name} ({getattr(n.target, '__name__', n.target)})"
-                self.bounds[n] = operations.apply(n, self.bounds, self.env, value)
+                raw = self.raw.apply(n, self.env[inputs[0]], value) if len(inputs) == 1 else None
+                if raw is None:
+                    self.bounds[n] = operations.apply(n, self.bounds, self.env, value)
+                else:
+                    self.bounds[n] = raw[0](self.bounds[inputs[0]])
+                    self.roles |= {role.name: role for role in raw[1]}
             else:
-                raise ValueError("a parameter or buffer used outside a layer")
+                raise ValueError("a buffer used outside a layer")
         except ValueError as error:
             self.unbounded[place] = str(error)
             self.bounds[n] = given(0.0)  # continue, so that the error names all of them

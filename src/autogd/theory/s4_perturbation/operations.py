@@ -114,7 +114,7 @@ def windows(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def adaptive_window(before: tuple[int, ...], after: tuple[int, ...], spatial: int) -> int:
-    """The entries of one window of adaptive average pooling, where the sizes divide.
+    """The entries of one window of adaptive average pooling, if the sizes divide.
 
     >>> adaptive_window((3, 8, 8), (3, 2, 2), 2)
     16
