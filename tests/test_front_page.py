@@ -32,6 +32,20 @@ def test_verdicts_and_tables_are_those_of_the_records(name):
     assert filled(page.read_text(), parts) == page.read_text(), "run: python benchmarks/front_page.py"
 
 
+def test_the_commands_that_readme_names_print_its_verdicts(capsys):
+    assert main(["bench", "quality", "--report"]) == main(["bench", "trust", "--report"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    said = re.findall(r"^- Against (.+?) at .* on (\d+) of \d+ .* on (\d+), .* on (\d+)\.$", README, re.MULTILINE)
+    assert len(said) == 5
+    for rival, *counts in said:
+        name = {"schedule-free AdamW": "schedulefree-adamw"}.get(rival, rival.lower())
+        below, within, above = counts
+        assert f"against {name}: below on {below}, within spread on {within}, above on {above}" in printed
+    assert f", all: {re.search(r'won [0-9]+, even [0-9]+, lost [0-9]+', README)[0]}" in printed
+    starts, ours, adam = re.search(r"Of (\d+) disturbed starts, (\d+) end .* \(Adam: (\d+)\)", README).groups()
+    assert f"of the undisturbed: {ours} of {starts} (Adam: {adam} of {starts})" in printed
+
+
 def test_a_digit_that_differs_from_the_records_is_noticed():
     line = next(line for line in README.splitlines() if line.startswith("- Against Adam"))
     wrong = README.replace(line, re.sub(r"\d+", "99", line, count=1))
@@ -112,6 +126,8 @@ def test_the_table_of_commands_names_every_command_and_no_other():
     named = {word for words in re.findall(r"^\| (`autogd .*?) \|", README, re.MULTILINE)
              for word in re.findall(r"`autogd (\w+)", words)}  # fmt: skip
     assert named == set(COMMANDS)
+    measurements = set(re.findall(r"^\| `autogd bench (\w+)", README, re.MULTILINE))
+    assert measurements == {path.stem.removeprefix("bench_") for path in (ROOT / "src/autogd/cli").glob("bench_*.py")}
 
 
 def test_the_number_of_architectures_is_that_of_the_zoo():
