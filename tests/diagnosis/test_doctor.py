@@ -168,6 +168,18 @@ def detached():
     return model, lambda output, target: loss(output.detach(), target), batch
 
 
+def used_the_other_way_round():
+    class Transposed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(32, 16, bias=False), nn.Linear(32, 4, bias=False)
+
+        def forward(self, x):
+            return self.second(torch.relu(x @ self.first.weight))  # 16 inputs, 32 outputs
+
+    return initialise_(Transposed()), square_loss, (torch.randn(64, 16), torch.randn(64, 4))
+
+
 FAULTS = {
     nan_input: ("not finite", "the inputs have 1 value of 1024 that is nan or infinite, the first at [3, 5]"),
     nan_model: ("not finite", "the model (its output is not finite)"),
@@ -187,6 +199,10 @@ FAULTS = {
     clipped_gradients: ("clipped gradients", "clip_grad_norm_"),
     unused_parameter: ("no gradient", "spare.weight"),
     no_effect: ("no effect", "0.bias"),
+    used_the_other_way_round: (
+        "architecture",
+        "first.weight: the catalogue has 1 of 16 × 32 (matrix), the forward pass uses 1 of 32 × 16 (matrix)",
+    ),
 }
 
 

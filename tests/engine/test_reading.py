@@ -8,10 +8,13 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, grad
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import autogd
 from autogd import AGD, StochasticAGD, initialise_
+from meshes import MESHES, Block
 
 OPTIMISERS = pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
 
@@ -160,6 +163,25 @@ def test_your_own_word_stands():
     assert parts(optimiser, model.hidden) == (1, "you")
 
 
+def test_a_registered_layer_overrules_catalogue_and_pass():
+    class Registered(Raw):
+        pass
+
+    class Tripled(nn.Linear):
+        pass
+
+    autogd.register_atom(Registered, "hidden", autogd.atoms.matrix)
+    autogd.register_atom(Tripled, "weight", lambda w, m: autogd.atoms.matrix(w, stack=3))
+    model = Registered()
+    model.head = Tripled(6, 3)
+    optimiser = StochasticAGD(model)
+    step(model, optimiser)
+    assert parts(optimiser, model.hidden) == (1, "you")
+    assert optimiser._architecture.atoms[model.hidden].columns == (1,)  # the pass says 0
+    assert parts(optimiser, model.head.weight) == (3, "you")
+    assert parts(optimiser, model.head.bias) == (1, "catalogue")
+
+
 def test_autocast_is_read_through():
     model = Raw()
     optimiser = StochasticAGD(model)
@@ -199,10 +221,31 @@ def test_a_compiled_model(whole):
         return
     optimiser = StochasticAGD(model)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with pytest.warns(UserWarning, match="hidden: no forward pass of Raw could be read"):
         step(compiled, optimiser)
+    assert parts(optimiser, model.hidden) == (1, "shape")
     assert torch.isfinite(model.hidden).all()
+
+
+def test_gradients_of_torch_func_leave_no_graph_and_are_named():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+
+    def step_by_torch_func():
+        gradients = grad(lambda weights: functional_call(model, weights, (X,)).square().mean())(
+            {name: parameter.detach() for name, parameter in model.named_parameters()}
+        )
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name]
+        optimiser.step()
+
+    step_by_torch_func()
+    with pytest.warns(UserWarning, match="hidden .*no forward pass of Raw could be read"):
+        step_by_torch_func()
+    assert parts(optimiser, model.hidden) == (1, "shape")
+    assert parts(optimiser, model.head.weight) == (1, "catalogue")
+    assert hooks(model) == 0
+    step_by_torch_func()  # and that was the last word
 
 
 def test_lists_of_tensors_are_not_watched():
@@ -240,6 +283,25 @@ def test_sharded_and_replicated_models_are_read_alike(one_process):
     optimiser = StochasticAGD(replicated)
     step(replicated, optimiser)
     assert parts(optimiser, replicated.module.hidden) == (2, "graph")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mesh", ["ddp", "fsdp", "tensor_parallel", "expert_parallel"])
+def test_every_mesh_reads_what_one_process_reads(mesh, one_process):
+    def read(mesh):
+        torch.manual_seed(0)
+        model = Block()
+        forward, _ = MESHES[mesh](model)
+        optimiser = StochasticAGD(model)
+        forward(torch.randint(11, (8, 4))).square().mean().backward()
+        optimiser.step()
+        known = optimiser._architecture
+        return {name: (known.atoms[p], known.sources[p]) for name, p in model.named_parameters()}, known.chain
+
+    found = read(mesh)
+    assert found == read("alone")
+    experts, source = found[0]["experts.weight"]
+    assert (experts.parts, experts.columns, source) == (5, (1,), "graph")
 
 
 def test_a_wrong_guess_of_the_input_is_silent(capfd):
