@@ -38,7 +38,9 @@ X, Y = torch.randn(16, 4), torch.randn(16, 3)
 def assert_read(optimiser, hidden, model):
     atom = optimiser._architecture.atoms[hidden]
     assert (atom.parts, atom.columns, optimiser._architecture.sources[hidden]) == (2, (0,), "graph")
-    assert not any(type(hook).__name__ == "WeakHook" for part in model.modules() for hook in part._forward_hooks.values())
+    assert not any(
+        type(hook).__name__ == "WeakHook" for part in model.modules() for hook in part._forward_hooks.values()
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's own
