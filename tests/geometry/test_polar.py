@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autogd.engine.rational import by_inversion
 from autogd.engine.rational import orthogonalise as rational
-from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _through_gram, orthogonalise
+from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _room, _through_gram, orthogonalise
 
 REACH = 265
 
@@ -75,6 +75,14 @@ def test_a_random_matrix_does_not_grow_in_half_precision(products):
     assert torch.linalg.matrix_norm(orthogonalise(torch.randn(4, 128, 128), products=products), 2).max() < 1.2
     zero = orthogonalise(torch.zeros(1, 8, 8), products=products)
     assert torch.equal(zero, torch.zeros(1, 8, 8))
+
+
+@pytest.mark.parametrize("side", [2**power for power in range(19)])
+def test_the_square_of_a_gram_of_any_side_fits_into_float16(side):
+    # the worst case: all of the norm in one row, rounded up to the bound; then the square has one number
+    row = torch.tensor([[2.0 ** _room(side)]], dtype=torch.float16)
+    gram = row @ row.mH
+    assert torch.isfinite(gram @ gram).all()
 
 
 @pytest.mark.parametrize("rank", [1, 5, 20, 48])

@@ -109,6 +109,10 @@ class PlansSteps(ReadsArchitecture):
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
                 "build its layer with sparse=False, or pass the Module so that AGD can tell"
             )
+        if parameter.is_conj():
+            raise ValueError(
+                f"{name}: a conjugate view has no real view to train; make the parameter from weight.resolve_conj()"
+            )
         if parameter is self._architecture.readout and self._peers is not None and self._peers.inner:
             atom = replace(atom, free=False)
         size = self._measured().get(parameter)

@@ -90,14 +90,21 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
     # by powers of two again: a matrix that travelled in bfloat16 is then no different from one that did not
     size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
-    # in float16 the gram's least numbers must not vanish, nor may its square overflow, which is at most the side
-    room = round(math.log2(x.shape[-2]) / 4) if half else 0
+    room = _room(x.shape[-2]) if half else 0
     x = x.mul_(torch.ldexp(torch.ones_like(size), room - torch.frexp(size).exponent))
     x = (x.to(torch.bfloat16) if half else x).to(dtype)
     steps = ROUNDED if half else EXACT
     wide = elsewhere is not HERE or x.shape[-1] >= 2 * x.shape[-2]
     x = _through_gram(x, steps, RESTARTS if half else (), elsewhere) if wide else _directly(x, steps)
     return (x.mH if tall else x).to(matrices.dtype)
+
+
+def _room(side: int) -> int:
+    """The power of two that bounds the Frobenius norm in float16.
+
+    The least numbers of the gram must not vanish, and its square, of norm 16^room at most, must not overflow.
+    """
+    return min(round(math.log2(side) / 4), 3)
 
 
 def _opening(x: Tensor, b: float, c: float, elsewhere: Columns = HERE) -> tuple[Tensor, Tensor, Tensor]:
