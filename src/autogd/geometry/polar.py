@@ -14,7 +14,7 @@ within 0.15 of one, from 1/200 on within 0.33. `benchmarks/polar.py` prints erro
 
 A matrix at least twice as wide as tall is multiplied through its gram, which is smaller. In half precision there is one
 restart, after the second step: multiply the matrix, and take its gram again. At 1 : 4 that is 0.72 of the operations.
-It needs the digits of float16: in bfloat16, which has three bits less, single values came out at 0.3 and at 1.9.
+It needs the digits of float16: in bfloat16, which has three bits less, single values came out at up to 1.5.
 """
 
 import math
