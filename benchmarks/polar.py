@@ -2,8 +2,8 @@
 
 Singular values fall as a power law from 1 to 1/1000, as those of momenta do, in random directions. `scale` is the first
 divisor of a matrix, relative to its largest singular value. Times are the best of several, interleaved; they are also
-given in multiplications of square matrices of the smaller side. Last come wide matrices of 400 spectra, of rank 1 to 48,
-in both half precisions: through their gram, with its restart.
+given in multiplications of square matrices of the smaller side. Last come 400 wide matrices, of rank 1 to 48, in
+both half precisions: through their gram, with its restart.
 Run: python benchmarks/polar.py
 """
 

@@ -111,7 +111,8 @@ class PlansSteps(ReadsArchitecture):
             )
         if parameter.is_conj():
             raise ValueError(
-                f"{name}: a conjugate view has no real view to train; make the parameter from weight.resolve_conj()"
+                f"{name}: a conjugate view, whose real view would be a copy that no step reaches; "
+                "make the parameter from weight.resolve_conj()"
             )
         if parameter is self._architecture.readout and self._peers is not None and self._peers.inner:
             atom = replace(atom, free=False)
