@@ -13,7 +13,7 @@ from autogd.engine.distributed.ranks import Peers, find_peers, others_of
 from autogd.engine.distributed.shards import aligned, is_sharded, local
 from autogd.engine.foreach import Foreach
 from autogd.engine.native import Native, takes
-from autogd.engine.plan import Plan, make_plan
+from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
@@ -74,7 +74,7 @@ class PlansSteps(ReadsArchitecture):
         if not entries and peers.group is None:
             return None
         entered = [(p, self._atom(p, group), group) for p, group in entries]
-        plan = make_plan(entered, self._architecture.weights, [p for p, _ in every])
+        plan = Plan(entered, self._architecture.weights, [p for p, _ in every])
         plan.others = others_of(peers, plan.parameters, plan.atoms, plan.reach)
         backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], peers.copies)
         if peers.settled:
