@@ -1,13 +1,12 @@
 """The fast backend of torch's operations: few calls, and no temporary the size of all weights."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from autogd.engine.backend import Norms, Step
-from autogd.engine.bundles import PIECES, ROOM, Bundle, bundles
+from autogd.engine.bundles import PIECES, ROOM, Bundle, alike, bundles
 from autogd.engine.layout import piecewise, runs, squares, squares_of_runs
 from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
@@ -26,18 +25,10 @@ class Foreach(SingleTensor):
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0) -> None:
         super().__init__(plan, geometry, momentum)
         self.bundles = bundles(plan, geometry) if momentum else []
-        self.stacks: list[slice] = []
         small = [w for w in plan.weights[: plan.whole] if w.numel() < SMALL and w.device.type == "cpu"]
-        start = 0
-        for _, alike in groupby(small, key=lambda w: (w.shape, w.dtype)):
-            same = list(alike)
-            most = max(1, STACKED // max(1, same[0].numel()))
-            stop = start + len(same)
-            self.stacks += [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
-            start = stop
-        self.small = start
+        self.stacks, self.small = list(alike(small, [(w.shape, w.dtype) for w in small], STACKED)), len(small)
         # tensors from `small` to `middle` are measured in one call; those after it, in pieces
-        large = (at for at in range(start, plan.whole) if piecewise(plan.weights[at]))
+        large = (at for at in range(self.small, plan.whole) if piecewise(plan.weights[at]))
         self.middle = next(large, plan.whole)
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
@@ -85,12 +76,10 @@ class Foreach(SingleTensor):
         if step.average is not None:
             self._mix(step, averages)
         if step.keeps is not None:
-            torch._foreach_mul_(self.plan.weights, list(step.keeps.expand(len(grads)).unbind()))
+            torch._foreach_mul_(self.plan.weights, list(step.keeps.unbind()))
         self._add(self.plan.weights, grads, step.coefficients, step.finite)
         if step.average is not None:
-            share = step.average.share
-            share = share[self.plan.owner] if share.dim() else share
-            self._add(list(averages), grads, share * step.coefficients, step.finite)
+            self._add(list(averages), grads, step.average.share[self.plan.owner] * step.coefficients, step.finite)
 
     def _move_bundle(
         self, bundle: Bundle, coefficients: Tensor, keeps: Tensor, grads: list[Tensor], step: Step,
@@ -141,15 +130,16 @@ class Foreach(SingleTensor):
 
     def _mix(self, step: Step, averages: Sequence[Tensor]) -> None:
         """Move weights and averages along their difference, and decay the averages in proportion; in place."""
-        average, count = step.average, len(averages)
+        average = step.average
         assert average is not None
         assert average.along is not None
-        along, beside, share = (each.expand(count).unbind() for each in (average.along, average.beside, average.share))
         for i, (weight, mean) in enumerate(zip(self.plan.weights, averages, strict=True)):
-            weight.lerp_(mean, -along[i].to(weight))
-            mean.lerp_(weight, (beside[i] / (1 + along[i])).to(mean))  # the line before has lengthened y − x
+            weight.lerp_(mean, -average.along[i].to(weight))
+            mean.lerp_(
+                weight, (average.beside[i] / (1 + average.along[i])).to(mean)
+            )  # the line before has lengthened y − x
             if step.keeps is not None:
-                mean.addcmul_(weight, (share[i] * (step.keeps.expand(count)[i] - 1)).to(mean))
+                mean.addcmul_(weight, (average.share[i] * (step.keeps[i] - 1)).to(mean))
 
     def _add(self, targets: list[Tensor], grads: list[Tensor], coefficients: Tensor, finite: Tensor | None) -> None:
         """Add to every part of the targets its gradient times its coefficient; nothing at all if `finite` is false."""

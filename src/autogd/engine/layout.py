@@ -126,9 +126,7 @@ def piecewise(tensor: Tensor) -> bool:
     >>> piecewise(torch.zeros(10))
     False
     """
-    if tensor.device.type != "cpu":
-        return False
-    return tensor.numel() >= SHARED
+    return tensor.device.type == "cpu" and tensor.numel() >= SHARED
 
 
 def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -163,7 +161,6 @@ def _over_pieces(table: Tensor, dtype: torch.dtype) -> Tensor:
     first, *others = table.split(step, dim=1)
     total = first.to(dtype).square()
     for piece in others:
-        if piece.dtype != dtype:
-            piece = piece.to(dtype)
+        piece = piece.to(dtype)
         (total if piece.shape[1] == step else total[:, : piece.shape[1]]).addcmul_(piece, piece)
     return total

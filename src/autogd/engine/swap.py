@@ -1,7 +1,7 @@
 """The weights to evaluate and to ship, swapped in and out of the model."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from autogd.engine.distributed.shards import local
 from autogd.engine.hooks import Reminder
 
-__all__ = ["SwapsWeights", "put", "swapped"]
+__all__ = ["SwapsWeights", "put"]
 
 
 class SwapsWeights(Optimizer):
@@ -20,9 +20,9 @@ class SwapsWeights(Optimizer):
 
     _modules: list[weakref.ref[nn.Module]]
     _reminder: Reminder
-    _swapped: bool  # whether the model holds the averaged weights
-    _kept: dict[Tensor, Tensor] | None  # between eval() and train(): the weights in training
-    _awaits_train: bool  # a state was loaded that was saved between the two
+    _swapped = False  # whether the model holds the averaged weights
+    _kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
+    _awaits_train = False  # a state was loaded that was saved between the two
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -38,12 +38,14 @@ class SwapsWeights(Optimizer):
         if self._swapped:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
         averages = self._averages()
+        kept = _copies(averages)
         self._swapped = bool(averages)
         try:
-            with swapped(averages, self._live_modules()):
-                yield
+            put(averages, self._live_modules())
+            yield
         finally:
             self._swapped = False
+            put(kept, self._live_modules())
 
     def eval(self) -> None:
         """Put the averaged weights into the model, until `train()`: for loops that call `eval()` and `train()`.
@@ -56,7 +58,7 @@ class SwapsWeights(Optimizer):
         self._reminder.dismiss()
         averages = self._averages()
         if averages and not self._swapped and not self._awaits_train:
-            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
+            self._kept = _copies(averages)
             put(averages, self._live_modules())
             self._swapped = True
 
@@ -97,32 +99,17 @@ class SwapsWeights(Optimizer):
             raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
 
 
-@contextmanager
-def swapped(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> Iterator[None]:
-    """Inside, every parameter holds the other tensor's numbers; on the way out, exactly what it held before.
-
-    Args:
-        others: for each parameter, what it is to hold.
-        modules: those whose parameters FSDP2 may have all-gathered.
-
-    >>> weight = nn.Parameter(torch.zeros(2))
-    >>> with swapped({weight: torch.ones(2)}):
-    ...     print(weight.data)
-    tensor([1., 1.])
-    >>> weight.data
-    tensor([0., 0.])
-    """
-    kept = {parameter: local(parameter).detach().clone() for parameter in others}
-    try:
-        put(others, modules)
-        yield
-    finally:
-        put(kept, modules)
+def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
+    return {parameter: local(parameter).detach().clone() for parameter in parameters}
 
 
 @torch.no_grad()
 def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> None:
     """Have every parameter hold the other tensor's numbers.
+
+    Args:
+        values: for each parameter, what it is to hold.
+        modules: those whose parameters FSDP2 may have all-gathered.
 
     >>> weight = nn.Parameter(torch.zeros(2))
     >>> put({weight: torch.ones(2)})
