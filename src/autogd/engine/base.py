@@ -73,7 +73,7 @@ class ReadsArchitecture(SwapsWeights):
         self._architecture = Architecture(biases_by_layer=self.momentum > 0)
         self._process_group = process_group
         self._backends: dict[object, Backend] = {}
-        self._modules = []
+        self._modules = weakref.WeakSet()
         # for users to read; no step reads it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
@@ -99,7 +99,7 @@ class ReadsArchitecture(SwapsWeights):
         check_parameters(named, self._architecture.names)
         check_settings(group)
         if isinstance(group["params"], nn.Module):
-            self._modules.append(weakref.ref(group["params"]))
+            self._modules.add(group["params"])
             names = dict(group["params"].named_parameters(remove_duplicate=False))
             overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
             roles = self._architecture.add_module(group["params"], overrides)
@@ -162,7 +162,7 @@ class ReadsArchitecture(SwapsWeights):
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
         if "_modules" not in self.__dict__:  # a copy, or an optimiser read from a file
-            self._modules, self._reminder = [], Reminder()
+            self._modules, self._reminder = weakref.WeakSet(), Reminder()
 
 
 _KEPT = (

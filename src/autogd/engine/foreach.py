@@ -7,7 +7,7 @@ from torch import Tensor
 
 from autogd.engine.backend import Norms, Step
 from autogd.engine.bundles import PIECES, ROOM, Bundle, alike, bundles
-from autogd.engine.layout import piecewise, runs, squares, squares_of_runs
+from autogd.engine.layout import piecewise, runs, squares
 from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
@@ -48,12 +48,8 @@ class Foreach(SingleTensor):
             norms.append(torch.linalg.vector_norm(flat, dim=1, dtype=dtype))
         if self.small < self.middle:
             norms.append(torch.stack(torch._foreach_norm(tensors[self.small : self.middle], 2, dtype)))
-        large, rest = tensors[self.middle : plan.whole], self.middle
-        if large and all(tensor.is_contiguous() for tensor in large):
-            norms.append(squares_of_runs(large, dtype).sqrt_())
-            rest = plan.whole
-        norms += [squares(each, atom).sqrt() for each, atom in zip(tensors[rest:], plan.atoms[rest:], strict=True)]
-        return torch.cat([norm.to(dtype) for norm in norms])
+        rest = zip(tensors[self.middle :], plan.atoms[self.middle :], strict=True)
+        return torch.cat(norms + [squares(each, atom, dtype).sqrt() for each, atom in rest])
 
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
@@ -135,9 +131,8 @@ class Foreach(SingleTensor):
         assert average.along is not None
         for i, (weight, mean) in enumerate(zip(self.plan.weights, averages, strict=True)):
             weight.lerp_(mean, -average.along[i].to(weight))
-            mean.lerp_(
-                weight, (average.beside[i] / (1 + average.along[i])).to(mean)
-            )  # the line before has lengthened y − x
+            # the line before has lengthened y − x
+            mean.lerp_(weight, (average.beside[i] / (1 + average.along[i])).to(mean))
             if step.keeps is not None:
                 mean.addcmul_(weight, (average.share[i] * (step.keeps[i] - 1)).to(mean))
 

@@ -1,7 +1,7 @@
 """The weights to evaluate and to ship, swapped in and out of the model."""
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ __all__ = ["SwapsWeights", "put"]
 class SwapsWeights(Optimizer):
     """A torch optimiser whose state may have an average of the weights, which the model can hold instead."""
 
-    _modules: list[weakref.ref[nn.Module]]
+    _modules: weakref.WeakSet[nn.Module]
     _reminder: Reminder
     _swapped = False  # whether the model holds the averaged weights
     _kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
@@ -41,11 +41,11 @@ class SwapsWeights(Optimizer):
         kept = _copies(averages)
         self._swapped = bool(averages)
         try:
-            put(averages, self._live_modules())
+            put(averages, self._modules)
             yield
         finally:
             self._swapped = False
-            put(kept, self._live_modules())
+            put(kept, self._modules)
 
     def eval(self) -> None:
         """Put the averaged weights into the model, until `train()`: for loops that call `eval()` and `train()`.
@@ -59,7 +59,7 @@ class SwapsWeights(Optimizer):
         averages = self._averages()
         if averages and not self._swapped and not self._awaits_train:
             self._kept = _copies(averages)
-            put(averages, self._live_modules())
+            put(averages, self._modules)
             self._swapped = True
 
     def train(self) -> None:
@@ -68,7 +68,7 @@ class SwapsWeights(Optimizer):
             self._awaits_train = False
             put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
         if self._kept is not None:
-            put(self._kept, self._live_modules())
+            put(self._kept, self._modules)
             self._kept, self._swapped = None, False
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,9 +87,6 @@ class SwapsWeights(Optimizer):
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}
 
-    def _live_modules(self) -> list[nn.Module]:
-        return [module for each in self._modules if (module := each()) is not None]
-
     def _outside(self, what: str) -> None:
         """Refuse to mix the averaged weights with the state of the weights in training."""
         if self._swapped or self._awaits_train:
@@ -104,7 +101,7 @@ def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> None:
+def put(values: Mapping[Tensor, Tensor], modules: Iterable[nn.Module] = ()) -> None:
     """Have every parameter hold the other tensor's numbers.
 
     Args:
@@ -122,7 +119,7 @@ def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> N
     _reshard(modules)
 
 
-def _reshard(modules: Sequence[nn.Module]) -> None:
+def _reshard(modules: Iterable[nn.Module]) -> None:
     """Free the weights that FSDP2 has all-gathered: they are stale."""
     for module in modules:
         for each in module.modules():
