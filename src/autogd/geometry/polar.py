@@ -46,11 +46,9 @@ class Columns(Protocol):
 
     def norm(self, norms: Tensor, order: float) -> Tensor:
         """The norms of whole matrices, given those of the columns here."""
-        ...
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all columns, given that over the columns here."""
-        ...
 
 
 class _Here:
