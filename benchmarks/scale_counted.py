@@ -1,6 +1,6 @@
 """Count bytes and FLOPs of one step at the shapes of GPT-2 small, on 1, 2 and 4 gloo processes; for docs/scale.md.
 
-Matrices travel in bfloat16 and are multiplied in float16, which a CPU does slowly: it takes 10 minutes and 4 GB.
+Matrices travel in bfloat16, and are multiplied in it too, since a CPU multiplies float16 slowly: 10 minutes and 4 GB.
 Run: python benchmarks/scale_counted.py
 """
 

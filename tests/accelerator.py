@@ -10,9 +10,9 @@ from autogd.geometry.polar import orthogonalise
 
 
 @contextmanager
-def accelerator():
+def accelerator(dtype=torch.float16):
     """Inside, one process and many take the route that they would take on an accelerator."""
-    products = partial(orthogonalise, products=torch.float16)
+    products = partial(orthogonalise, products=dtype)
     with (
         mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
         mock.patch("autogd.geometry.direction.orthogonalise", products),

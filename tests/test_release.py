@@ -105,6 +105,15 @@ def test_the_wheel_takes_ten_steps_beside_torch_alone_and_without_a_warning(pyth
     assert (out.returncode, out.stderr) == (0, "")
 
 
+def test_the_examples_of_the_readme_run_beside_torch_alone(python, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    script = tmp_path / "readme.py"
+    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n" + "\n".join(blocks))
+    out = run(python, script)
+    assert out.returncode == 0, out.stderr
+    assert (tmp_path / "model.pt").exists()
+
+
 def test_the_command_says_its_version_and_what_it_lacks(python):
     for words in (["-m", "autogd"], [python.parent / "autogd"]):
         assert run(python, *words, "--version").stdout.startswith(f"autogd {autogd.__version__}\n")

@@ -14,7 +14,7 @@ from autogd.engine.distributed.shards import local
 from autogd.engine.foreach import Foreach
 from autogd.engine.library import library
 from autogd.engine.native import Native
-from autogd.engine.plan import make_plan
+from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
 from drawn_tensors import LAYOUTS, laid_out, needs_library, tensors, viewable
 
@@ -86,7 +86,7 @@ def test_it_measures_and_moves_as_the_reference_does(
             parameter.grad = place(grad.clone())
             entries.append((parameter, atom, {}))
         order = [entry[0] for entry in entries]
-        plan = make_plan(entries)
+        plan = Plan(entries)
         where = [next(i for i, p in enumerate(order) if p is q) for q in plan.parameters]
         slopes = [parameter.grad for parameter in plan.parameters]
         held = [place(momenta[i].clone(memory_format=torch.preserve_format)) for i in where] if with_momentum else []

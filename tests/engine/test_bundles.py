@@ -9,7 +9,7 @@ from torch import nn
 from autogd import StochasticAGD
 from autogd.engine import bundles, foreach
 from autogd.engine.backend import Step
-from autogd.engine.plan import make_plan
+from autogd.engine.plan import Plan
 from autogd.geometry.atom import matrix
 
 
@@ -161,7 +161,7 @@ def test_momentum_by_pieces_is_that_of_the_whole(monkeypatch):
         kept = held.clone()
         step = Step(torch.zeros(1), gradient_factor=torch.tensor(0.5, dtype=torch.float64))
         weight = torch.zeros(2, 2)
-        backend = foreach.Foreach(make_plan([(weight, matrix(weight), {})]), "frobenius", momentum=0.9)
+        backend = foreach.Foreach(Plan([(weight, matrix(weight), {})]), "frobenius", momentum=0.9)
         ahead = backend._look_ahead(kept, grad, step)
         torch.testing.assert_close(kept, 0.9 * held + 0.05 * grad)
         torch.testing.assert_close(ahead, 0.81 * held + 0.095 * grad)

@@ -13,7 +13,7 @@ from autogd.engine.foreach import Foreach
 from autogd.engine.layout import squares
 from autogd.engine.library import SOURCES, compile_passes, library
 from autogd.engine.native import Native
-from autogd.engine.plan import make_plan
+from autogd.engine.plan import Plan
 from autogd.engine.rational import orthogonalise
 from autogd.geometry.atoms import bias, matrix
 from drawn_tensors import needs_library
@@ -213,7 +213,7 @@ def test_a_folder_that_may_not_be_written_to_is_no_failure(monkeypatch, tmp_path
 
 @needs_library
 def test_what_was_measured_before_is_looked_for_anew():
-    plan = make_plan([(torch.zeros(3, 3), matrix(torch.zeros(3, 3)), {}) for _ in range(3)])
+    plan = Plan([(torch.zeros(3, 3), matrix(torch.zeros(3, 3)), {}) for _ in range(3)])
     backend, grads = Native(plan, library(), "frobenius"), [torch.full((3, 3), float(i)) for i in range(3)]
     backend.measure(grads)
     grads[1] = torch.full((3, 3), 7.0)  # the same list, with the same ends

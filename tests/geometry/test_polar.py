@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from autogd.engine.rational import by_inversion
 from autogd.engine.rational import orthogonalise as rational
-from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _through_gram, orthogonalise
+from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _room, _through_gram, orthogonalise
 
 REACH = 265
 
@@ -77,6 +76,14 @@ def test_a_random_matrix_does_not_grow_in_half_precision(products):
     assert torch.equal(zero, torch.zeros(1, 8, 8))
 
 
+@pytest.mark.parametrize("side", [2**power for power in range(19)])
+def test_the_square_of_a_gram_of_any_side_fits_into_float16(side):
+    # the worst case: all of the norm in one row, rounded up to the bound; then the square has one number
+    row = torch.tensor([[2.0 ** _room(side)]], dtype=torch.float16)
+    gram = row @ row.mH
+    assert torch.isfinite(gram @ gram).all()
+
+
 @pytest.mark.parametrize("rank", [1, 5, 20, 48])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wide_matrix_in_float16_comes_out_near_one_through_its_gram_as_directly(rank, seed):
@@ -111,7 +118,7 @@ def test_two_inverses_take_singular_values_within_reach_near_one(shape, dtype):
     values[1:6] = torch.linspace(0.02, 0.1, 5, dtype=torch.float64)
     matrices, left, right = spectrum(values, *shape)
     x = (matrices / torch.linalg.matrix_norm(matrices, keepdim=True)).to(dtype)
-    got = left.mT @ by_inversion(x).double() @ right
+    got = left.mT @ rational(x).double() @ right
     assert (got.diagonal(dim1=-2, dim2=-1) - 1).abs().max() < 0.145
     off = got - torch.diag_embed(got.diagonal(dim1=-2, dim2=-1))
     assert off.abs().max() < (1e-9 if dtype == torch.float64 else 0.02)
@@ -120,7 +127,7 @@ def test_two_inverses_take_singular_values_within_reach_near_one(shape, dtype):
 def test_a_matrix_without_a_factor_keeps_its_direction(monkeypatch):
     x = torch.randn(2, 30, 30)
     x /= torch.linalg.matrix_norm(x, keepdim=True)
-    expected = by_inversion(x[:1])
+    expected = rational(x[:1])
     original = torch.linalg.cholesky_ex
 
     def fails(matrices):
@@ -129,7 +136,7 @@ def test_a_matrix_without_a_factor_keeps_its_direction(monkeypatch):
         return factors, torch.tensor([0, 3])
 
     monkeypatch.setattr(torch.linalg, "cholesky_ex", fails)
-    got = by_inversion(x)
+    got = rational(x)
     torch.testing.assert_close(got[:1], expected)
     torch.testing.assert_close(got[1] / torch.linalg.matrix_norm(got[1]), x[1])
 

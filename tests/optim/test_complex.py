@@ -308,3 +308,13 @@ def test_a_complex_weight_that_was_given_other_memory_still_moves(optimiser):
     weight.grad = torch.randn_like(weight)
     stepper.step()
     assert (weight - before).abs().min() > 0
+
+
+@pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
+def test_a_conjugate_view_is_refused_by_name(optimiser_class):
+    # its real view would be a copy, and steps would be lost
+    weight = nn.Parameter(drawn(4, 5).conj())
+    optimiser = optimiser_class(nn.ParameterList([weight]), atoms={"0": autogd.atoms.matrix})
+    weight.grad = drawn(4, 5, seed=1)
+    with pytest.raises(ValueError, match=r"^0: a conjugate view.*resolve_conj"):
+        optimiser.step()

@@ -55,10 +55,8 @@ class Backend(Protocol):
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
         """The norms of gradients, momenta and held weights."""
-        ...
 
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
     ) -> None:
         """Move every tensor, its momentum and its average; `grads` are those that were measured."""
-        ...

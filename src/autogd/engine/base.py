@@ -50,17 +50,20 @@ class ReadsArchitecture(SwapsWeights):
 
     momentum = 0.0  # the share of the momentum that a step keeps
     _loading: dict[str, Any] | None = None  # the state that is being loaded, after every hook
+    _process_group: Any = None
+    _peers: Peers | None = None  # found in the first step
+    _ready: Backend | None = None  # the one whose tensors have a state
+    _last: tuple[Plan, Any, Any] | None = None  # plan, summary and multipliers of the last step
 
     def __init__(
         self, params: Any, *, geometry: str, sizes: str, atoms: Mapping[str, Rule] | None, averaging: bool,
-        gain: float, weight_decay: float, foreach: bool | None, maximize: bool,
-        groups: Mapping[str, Mapping[str, Any]] | None, process_group: Any, refused: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Any]] | None, process_group: Any, refused: Mapping[str, Any], **settings: Any,
     ) -> None:  # fmt: skip
         refuse_settings(type(self).__name__, refused)
         refuse_zero_redundancy(type(self).__name__)
         if groups and not isinstance(params, nn.Module):
             raise ValueError("groups: names are those of a Module's parameters; pass the Module, AGD(model, groups=…)")
-        check_settings({"gain": gain, "weight_decay": weight_decay})
+        check_settings(settings)
         self._geometry = check_geometry(geometry)
         if sizes not in ("dimensional", "measured"):
             raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
@@ -69,20 +72,14 @@ class ReadsArchitecture(SwapsWeights):
         self._averaging = averaging
         self._architecture = Architecture(biases_by_layer=self.momentum > 0)
         self._process_group = process_group
-        self._peers: Peers | None = None  # found in the first step
         self._backends: dict[object, Backend] = {}
-        self._ready: Backend | None = None  # the one whose tensors have a state
-        self._modules, self._reminder = [], Reminder()
-        self._swapped, self._kept, self._awaits_train = False, None, False
+        self._modules = weakref.WeakSet()
         # for users to read; no step reads it, so it is not state
         self.learning_rate = self.gradient_summary = torch.zeros(())
         self.skipped_steps = torch.zeros((), dtype=torch.int64)
-        self._last: tuple[Plan, Any, Any] | None = None  # plan, summary and multipliers of the last step
         # lr is a multiplier for the schedulers and trainers that read it; 1 is the derived step
-        defaults: dict[str, Any] = {
-            "lr": 1.0, "gain": gain, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
-            "made_by": f"{self._state_name} {VERSION}",  # goes with the state, and is checked when one is loaded
-        }  # fmt: skip
+        # made_by goes with the state, and is checked when one is loaded
+        defaults = {"lr": 1.0, **settings, "made_by": f"{self._state_name} {VERSION}"}
         super().__init__(as_groups(params, type(self).__name__), defaults)
         if self._overrides:
             raise ValueError(f"{', '.join(self._overrides)}: there is no parameter of that name to override")
@@ -90,8 +87,7 @@ class ReadsArchitecture(SwapsWeights):
             self.param_groups = split_by_name(self.param_groups[0], self._architecture.names, groups)
             for group in self.param_groups:
                 check_settings(group)
-        if averaging and isinstance(params, nn.Module):
-            self._reminder = Reminder(params)
+        self._reminder = Reminder(params if averaging and isinstance(params, nn.Module) else None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, or a whole Module as `params`; L and G then run over all groups."""
@@ -103,7 +99,7 @@ class ReadsArchitecture(SwapsWeights):
         check_parameters(named, self._architecture.names)
         check_settings(group)
         if isinstance(group["params"], nn.Module):
-            self._modules.append(weakref.ref(group["params"]))
+            self._modules.add(group["params"])
             names = dict(group["params"].named_parameters(remove_duplicate=False))
             overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
             roles = self._architecture.add_module(group["params"], overrides)
@@ -165,10 +161,8 @@ class ReadsArchitecture(SwapsWeights):
         for group in self.param_groups:
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
-        # a copy, or an optimiser read from a file, has no Module and no process group
-        absent = {"_modules": [], "_reminder": Reminder(), "_kept": None, "_awaits_train": False}
-        for name, value in {**absent, "_process_group": None, "_peers": None}.items():
-            self.__dict__.setdefault(name, value)
+        if "_modules" not in self.__dict__:  # a copy, or an optimiser read from a file
+            self._modules, self._reminder = weakref.WeakSet(), Reminder()
 
 
 _KEPT = (

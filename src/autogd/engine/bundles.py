@@ -3,8 +3,8 @@
 Many small tensors cost more in calls than in arithmetic. A copy of a whole vocabulary's table would cost memory.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from torch import Tensor
@@ -13,58 +13,49 @@ from autogd.engine.plan import Plan
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, direction_for
 
-__all__ = ["ROOM", "Bundle", "bundles", "stacked"]
+__all__ = ["ROOM", "Bundle", "alike", "bundles", "stacked"]
 
 ROOM = 1 << 18  # numbers that a copy of a bundle may have
 PIECES = 64  # or, if there are parts to cut by, this share of all weights
 
 
-@dataclass(frozen=True)
 class Bundle:
-    """Some tensors of a plan and the atom of their stack; or some rows of one tensor.
+    """Some tensors of a plan, all with one atom, to be stacked; or some rows of one tensor.
 
     A stack in the shape `shape`, permuted by `order` and viewed as `batch`, is a batch of matrices; `direction` brings
     each of them to operator norm one; `back` undoes the permutation.
     """
 
-    where: slice
-    shape: tuple[int, ...]
-    each: tuple[int, ...]  # the shape that one number a part has, to multiply the stack
-    order: tuple[int, ...]
-    back: tuple[int, ...]
-    batch: tuple[int, int, int]
-    direction: Callable[[Tensor], Tensor]
-    rows: tuple[int, int] | None = None  # of the only tensor: the first, and how many
+    def __init__(self, where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] | None = None) -> None:
+        atom = stacked(atom, where.stop - where.start)
+        self.where, self.rows = where, rows  # of the only tensor: the first row, and how many
+        self.shape, self.order = atom.shape, (*atom.grid, *atom.rows, *atom.columns)
+        self.back = tuple(sorted(range(len(self.order)), key=self.order.__getitem__))
+        self.batch = (atom.parts, atom.height, atom.fan_in)
+        # the shape that one number a part has, to multiply the stack
+        self.each = tuple(1 if i in atom.inner else n for i, n in enumerate(atom.shape))
+        self.direction = direction_for(atom, geometry)
 
 
 def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
     """Bundle the plan's tensors, in its order, each bundle as large as fits."""
-    weights = plan.weights
-
-    def kind(at: int) -> object:
-        weight = weights[at]
-        return weight.shape, weight.dtype, weight.device, plan.atoms[at]
-
-    found = []
-    for _, alike in groupby(range(len(weights)), key=kind):
-        places = list(alike)
-        first = places[0]
-        most = max(1, ROOM // max(1, weights[first].numel()))
-        if most == 1:
-            found += [bundle for at in places for bundle in _chunks(at, plan, geometry)]
+    weights, found = plan.weights, []
+    kinds = [(w.shape, w.dtype, w.device, atom) for w, atom in zip(weights, plan.atoms, strict=True)]
+    for where in alike(weights, kinds, ROOM):
+        weight, atom = weights[where.start], plan.atoms[where.start]
+        parts = 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
+        if weight.numel() <= ROOM or parts == 1 or weight.shape[0] % parts:
+            found.append(Bundle(where, atom, geometry))
             continue
-        for start in range(first, first + len(places), most):
-            stop = min(start + most, first + len(places))
-            found.append(_bundle(slice(start, stop), stacked(plan.atoms[first], stop - start), geometry))
+        # its parts lie one after the other: cut between them
+        room = max(ROOM, sum(w.numel() for w in weights) // PIECES)
+        most = max(1, room * parts // weight.numel())
+        each = weight.shape[0] // parts  # rows of one part
+        for start in range(0, parts, most):
+            count = min(most, parts - start)
+            some = replace(atom, shape=(count, *atom.shape[1:]))
+            found.append(Bundle(where, some, geometry, (start * each, count * each)))
     return found
-
-
-def _bundle(where: slice, atom: Atom, geometry: Geometry, rows: tuple[int, int] | None = None) -> Bundle:
-    order = (*atom.grid, *atom.rows, *atom.columns)
-    back = tuple(sorted(range(len(order)), key=order.__getitem__))
-    batch = (atom.parts, atom.height, atom.fan_in)
-    each = tuple(1 if i in atom.inner else n for i, n in enumerate(atom.shape))
-    return Bundle(where, atom.shape, each, order, back, batch, direction_for(atom, geometry), rows)
 
 
 def stacked(atom: Atom, times: int) -> Atom:
@@ -77,20 +68,14 @@ def stacked(atom: Atom, times: int) -> Atom:
     return replace(atom, shape=(times, *atom.shape), rows=rows, columns=columns)
 
 
-def _chunks(at: int, plan: Plan, geometry: Geometry) -> list[Bundle]:
-    """A large tensor, cut between its parts if they lie one after the other; else whole."""
-    weights, atom = plan.weights, plan.atoms[at]
-    weight = weights[at]
-    where, parts = slice(at, at + 1), 1 if not atom.shape or 0 in atom.inner else atom.shape[0]
-    if parts == 1 or weight.shape[0] % parts:
-        return [_bundle(where, stacked(atom, 1), geometry)]
-    room = max(ROOM, sum(w.numel() for w in weights) // PIECES)
-    most = max(1, room * parts // weight.numel())
-    each = weight.shape[0] // parts  # rows of one part
-    return [
-        _bundle(
-            where, stacked(replace(atom, shape=(count, *atom.shape[1:])), 1), geometry, (start * each, count * each)
-        )
-        for start in range(0, parts, most)
-        if (count := min(most, parts - start))
-    ]
+def alike(tensors: Sequence[Tensor], kinds: Sequence[object], room: int) -> Iterator[slice]:
+    """Cut a list between tensors of different kinds, and into slices of at most `room` numbers, or one tensor.
+
+    >>> import torch
+    >>> [where.stop for where in alike([torch.zeros(2)] * 4, "aaab", room=5)]
+    [2, 3, 4]
+    """
+    for _, places in groupby(range(len(tensors)), key=kinds.__getitem__):
+        first, *others = places
+        most, stop = max(1, room // max(1, tensors[first].numel())), first + 1 + len(others)
+        yield from (slice(start, min(start + most, stop)) for start in range(first, stop, most))

@@ -1,14 +1,13 @@
 """The fast backend of torch's operations: few calls, and no temporary the size of all weights."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from autogd.engine.backend import Norms, Step
-from autogd.engine.bundles import PIECES, ROOM, Bundle, bundles
-from autogd.engine.layout import piecewise, runs, squares, squares_of_runs
+from autogd.engine.bundles import PIECES, ROOM, Bundle, alike, bundles
+from autogd.engine.layout import piecewise, runs, squares
 from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
@@ -26,18 +25,10 @@ class Foreach(SingleTensor):
     def __init__(self, plan: Plan, geometry: Geometry, momentum: float = 0.0) -> None:
         super().__init__(plan, geometry, momentum)
         self.bundles = bundles(plan, geometry) if momentum else []
-        self.stacks: list[slice] = []
         small = [w for w in plan.weights[: plan.whole] if w.numel() < SMALL and w.device.type == "cpu"]
-        start = 0
-        for _, alike in groupby(small, key=lambda w: (w.shape, w.dtype)):
-            same = list(alike)
-            most = max(1, STACKED // max(1, same[0].numel()))
-            stop = start + len(same)
-            self.stacks += [slice(at, min(at + most, stop)) for at in range(start, stop, most)]
-            start = stop
-        self.small = start
+        self.stacks, self.small = list(alike(small, [(w.shape, w.dtype) for w in small], STACKED)), len(small)
         # tensors from `small` to `middle` are measured in one call; those after it, in pieces
-        large = (at for at in range(start, plan.whole) if piecewise(plan.weights[at]))
+        large = (at for at in range(self.small, plan.whole) if piecewise(plan.weights[at]))
         self.middle = next(large, plan.whole)
 
     def measure(self, grads: list[Tensor], momenta: Sequence[Tensor] = ()) -> Norms:
@@ -57,12 +48,8 @@ class Foreach(SingleTensor):
             norms.append(torch.linalg.vector_norm(flat, dim=1, dtype=dtype))
         if self.small < self.middle:
             norms.append(torch.stack(torch._foreach_norm(tensors[self.small : self.middle], 2, dtype)))
-        large, rest = tensors[self.middle : plan.whole], self.middle
-        if large and all(tensor.is_contiguous() for tensor in large):
-            norms.append(squares_of_runs(large, dtype).sqrt_())
-            rest = plan.whole
-        norms += [squares(each, atom).sqrt() for each, atom in zip(tensors[rest:], plan.atoms[rest:], strict=True)]
-        return torch.cat([norm.to(dtype) for norm in norms])
+        rest = zip(tensors[self.middle :], plan.atoms[self.middle :], strict=True)
+        return torch.cat(norms + [squares(each, atom, dtype).sqrt() for each, atom in rest])
 
     def update(
         self, grads: list[Tensor], step: Step, momenta: Sequence[Tensor] = (), averages: Sequence[Tensor] = ()
@@ -85,12 +72,10 @@ class Foreach(SingleTensor):
         if step.average is not None:
             self._mix(step, averages)
         if step.keeps is not None:
-            torch._foreach_mul_(self.plan.weights, list(step.keeps.expand(len(grads)).unbind()))
+            torch._foreach_mul_(self.plan.weights, list(step.keeps.unbind()))
         self._add(self.plan.weights, grads, step.coefficients, step.finite)
         if step.average is not None:
-            share = step.average.share
-            share = share[self.plan.owner] if share.dim() else share
-            self._add(list(averages), grads, share * step.coefficients, step.finite)
+            self._add(list(averages), grads, step.average.share[self.plan.owner] * step.coefficients, step.finite)
 
     def _move_bundle(
         self, bundle: Bundle, coefficients: Tensor, keeps: Tensor, grads: list[Tensor], step: Step,
@@ -141,15 +126,15 @@ class Foreach(SingleTensor):
 
     def _mix(self, step: Step, averages: Sequence[Tensor]) -> None:
         """Move weights and averages along their difference, and decay the averages in proportion; in place."""
-        average, count = step.average, len(averages)
+        average = step.average
         assert average is not None
         assert average.along is not None
-        along, beside, share = (each.expand(count).unbind() for each in (average.along, average.beside, average.share))
         for i, (weight, mean) in enumerate(zip(self.plan.weights, averages, strict=True)):
-            weight.lerp_(mean, -along[i].to(weight))
-            mean.lerp_(weight, (beside[i] / (1 + along[i])).to(mean))  # the line before has lengthened y − x
+            weight.lerp_(mean, -average.along[i].to(weight))
+            # the line before has lengthened y − x
+            mean.lerp_(weight, (average.beside[i] / (1 + average.along[i])).to(mean))
             if step.keeps is not None:
-                mean.addcmul_(weight, (share[i] * (step.keeps.expand(count)[i] - 1)).to(mean))
+                mean.addcmul_(weight, (average.share[i] * (step.keeps[i] - 1)).to(mean))
 
     def _add(self, targets: list[Tensor], grads: list[Tensor], coefficients: Tensor, finite: Tensor | None) -> None:
         """Add to every part of the targets its gradient times its coefficient; nothing at all if `finite` is false."""

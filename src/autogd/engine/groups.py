@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -65,19 +65,17 @@ def split_by_name(
         patterns: as in `{"encoder.*": {"gain": 0.1}, "*.bias": {"weight_decay": 0}}`; `*` matches any letters.
     """
     _check_patterns(list(names.values()), patterns)
-    sizes: Sequence[Any] = group.get("sizes") or [None] * len(group["params"])
+    lists = [name for name in ("params", "sizes") if name in group]
     found: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
-    for parameter, size in zip(group["params"], sizes, strict=True):
+    for place, parameter in enumerate(group["params"]):
         settings: dict[str, Any] = {}
         for pattern, values in patterns.items():
             if fnmatchcase(names[parameter], pattern):
                 settings.update(values)
-        mine = found.setdefault(tuple(sorted(settings.items())), {**group, **settings, "params": [], "sizes": []})
-        mine["params"].append(parameter)
-        mine["sizes"].append(size)
-    if "sizes" not in group:
-        for each in found.values():
-            del each["sizes"]
+        empty: dict[str, Any] = {name: [] for name in lists}
+        mine = found.setdefault(tuple(sorted(settings.items())), {**group, **settings, **empty})
+        for name in lists:
+            mine[name].append(group[name][place])
     return list(found.values())
 
 

@@ -116,7 +116,6 @@ class Reminder:
         """Take the hook off."""
         if self._handle is not None:
             self._handle.remove()
-            self._handle = None
 
     def evaluated(self, module: nn.Module, inputs: Any) -> None:
         """Called with the module: warn if this is an evaluation after enough steps."""

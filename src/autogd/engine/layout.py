@@ -10,7 +10,6 @@ other devices torch's own reduction serves.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.geometry.norms import accumulation_dtype
 
-__all__ = ["Runs", "piecewise", "runs", "squares", "squares_of_runs"]
+__all__ = ["Runs", "piecewise", "runs", "squares"]
 
 RUN = 1 << 20  # a float32 sum of many more squares than this loses digits
 PIECES = 24  # the most pieces in which rows are summed: the sums then take 4% of a large tensor
@@ -48,8 +47,7 @@ class Runs:
 
     def table(self, cut: Tensor) -> Tensor:
         """The tensor as blocks × rows × run; a view."""
-        permuted = cut if self.order == tuple(range(cut.dim())) else cut.permute(self.order)
-        return permuted.view(self.blocks, self.rows, -1)
+        return cut.permute(self.order).view(self.blocks, self.rows, -1)
 
     def spread(self, values: Tensor, atom: Atom) -> Tensor:
         """One number a part, to multiply the table: blocks × 1 × run."""
@@ -100,7 +98,7 @@ def _runs(stride: tuple[int, ...], atom: Atom) -> Runs | None:
     return Runs(whole, blocks, rows, tuple(order[last:]))
 
 
-def squares(grad: Tensor, atom: Atom) -> Tensor:
+def squares(grad: Tensor, atom: Atom, dtype: torch.dtype | None = None) -> Tensor:
     """The squared Frobenius norm of every part, as a vector.
 
     >>> from autogd.geometry.atom import matrix
@@ -108,9 +106,9 @@ def squares(grad: Tensor, atom: Atom) -> Tensor:
     >>> squares(weight, matrix(weight))
     tensor([25.])
     """
-    dtype = accumulation_dtype(grad.dtype)
+    dtype = dtype or accumulation_dtype(grad.dtype)
     if atom.parts == 1 and grad.is_contiguous() and piecewise(grad):
-        return squares_of_runs([grad], dtype)
+        return _squares_of_run(grad.view(-1), dtype).view(1)
     cut = atom.cut(grad)
     if not atom.inner:  # numbers, each a part of its own
         return cut.to(dtype).square().flatten()
@@ -126,18 +124,7 @@ def piecewise(tensor: Tensor) -> bool:
     >>> piecewise(torch.zeros(10))
     False
     """
-    if tensor.device.type != "cpu":
-        return False
-    return tensor.numel() >= SHARED
-
-
-def squares_of_runs(grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The squared norm of every tensor, as a vector; each must be contiguous.
-
-    >>> squares_of_runs([torch.tensor([[3.0, 4.0]]), torch.tensor([2.0])], torch.float32)
-    tensor([25.,  4.])
-    """
-    return torch.stack([_squares_of_run(grad.view(-1), dtype) for grad in grads])
+    return tensor.device.type == "cpu" and tensor.numel() >= SHARED
 
 
 def _squares_of_run(run: Tensor, dtype: torch.dtype) -> Tensor:
@@ -163,7 +150,6 @@ def _over_pieces(table: Tensor, dtype: torch.dtype) -> Tensor:
     first, *others = table.split(step, dim=1)
     total = first.to(dtype).square()
     for piece in others:
-        if piece.dtype != dtype:
-            piece = piece.to(dtype)
+        piece = piece.to(dtype)
         (total if piece.shape[1] == step else total[:, : piece.shape[1]]).addcmul_(piece, piece)
     return total

@@ -55,7 +55,8 @@ class Native(Foreach):
         self.longest = 0
         self.kept: list[Tensor] = []  # tensors whose addresses the words keep
         self.words = array("q", [0] * (WORDS * len(plan.parameters)))
-        matrices = self._matrices() if self._describe() and momentum and geometry == "spectral" else []
+        self.fits = self._describe()
+        matrices = self._matrices() if self.fits and momentum and geometry == "spectral" else []
         self.count, self.largest = len(matrices), max((matrix[3] for matrix in matrices), default=0)
         words = [word for matrix in sorted(matrices, key=lambda matrix: matrix[3:5]) for word in matrix]
         self.matrices = (ctypes.c_int64 * len(words))(*words)
@@ -99,7 +100,7 @@ class Native(Foreach):
         sums, threads = found
         if sums is None:
             if step.keeps is not None and step.average is None:
-                torch._foreach_mul_(self.plan.parameters, list(step.keeps.expand(len(grads)).unbind()))
+                torch._foreach_mul_(self.plan.parameters, list(step.keeps.unbind()))
             self._pass(threads, None, _floats(step.coefficients), self._mixtures(step))
         else:
             self._orthogonalise(sums, threads, step)
@@ -146,7 +147,7 @@ class Native(Foreach):
 
     def _describe(self) -> bool:
         """Write down how the tensors lie in memory; False if one has gaps, or its parts mix."""
-        first, self.fits = 0, False
+        first = 0
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
             lie = runs(atom.cut(parameter), atom)
             if lie is None:
@@ -162,7 +163,6 @@ class Native(Foreach):
             words = array("q", [number, lie.blocks, lie.rows, run or 1, first, 0, held])
             self.words[WORDS * at + 4 : WORDS * (at + 1)] = words
             first += atom.parts
-        self.fits = True
         return True
 
     def _matrices(self) -> list[tuple[int, ...]]:

@@ -1,7 +1,8 @@
 """What a step needs to know about its tensors, worked out once: a few numbers for each tensor and each part."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -12,42 +13,81 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.geometry.norms import LEAST, accumulation_dtype, rounding
 
-__all__ = ["Constants", "Plan", "constants_of", "make_plan"]
+__all__ = ["Constants", "Plan", "constants_of"]
 
 
-@dataclass(eq=False)
 class Plan:
-    """The tensors of a step, those of one part first and then by size. The names are those of `autogd.optim.rule`."""
+    """The tensors of a step, those of one part first and then by size. The names are those of `autogd.optim.rule`.
 
-    parameters: list[Tensor]
-    complex: bool  # whether any of them is
-    weights: list[Tensor]  # the parameters, complex ones viewed as real; `gradients` in steps.py renews the views
-    atoms: list[Atom]
-    groups: list[dict[str, Any]]  # without repeats
-    group_of: Tensor  # of each tensor: the index of its group
-    sizes: list[int]  # of each tensor: its parts
-    owner: Tensor  # of each part: the index of its tensor
-    whole: int  # how many tensors have one part
-    one_device: bool
-    on_cpu: bool  # a step may read a number without waiting for a device
-    sparse: bool  # whether any gradient is
-    plain: bool  # whether all gradients are plain, dense tensors of real numbers
-    holds: bool  # whether any tensor is held at its size
-    depth: float
-    depth_shares: Tensor
-    map_of: Tensor  # of each part: the index of its linear map; the taps of a kernel share one
-    map_owner: Tensor  # of each map: the index of its tensor
-    held_at: Tensor  # of each map: the norm that a hidden one is held at; infinite if it is free
-    reach: Tensor
-    part_to_tensor: Tensor
-    noise_floor: Tensor
-    own_weight: Tensor | None
-    own_weight_floor: Tensor
-    sums: Callable[[Tensor], Tensor]  # one number a part, summed for every tensor
-    map_sums: Callable[[Tensor], Tensor]  # the same for every map
-    totals: Callable[[Tensor], Tensor] | None  # as `sums`; None if every tensor is one part
+    The constants of all parts live on the first tensor's device.
+
+    Args:
+        entries: the tensors, each with its atom and its group.
+        weight_of: for biases, the weight of the same layer.
+        like: tensors of the device and the type to use if there are no entries.
+    """
+
     others: Any = None  # the ranks that hold other parts of the model, for `autogd.optim.rule`
-    _sent: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # the latest settings, on the device
+
+    def __init__(
+        self,
+        entries: list[tuple[Tensor, Atom, dict[str, Any]]],
+        weight_of: Mapping[Tensor, Tensor] | None = None,
+        like: Sequence[Tensor] = (),
+    ) -> None:
+        # tensors that can be stacked stand together
+        entries = sorted(entries, key=lambda e: (e[1].parts != 1, e[0].numel(), tuple(e[0].shape), str(e[0].dtype)))
+        self.parameters, self.atoms = [e[0] for e in entries], [e[1] for e in entries]
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        self.complex = any(p.is_complex() for p in self.parameters)
+        # complex ones viewed as real; `gradients` in steps.py renews the views
+        self.weights = [as_real(p) for p in self.parameters] if self.complex else self.parameters
+        self.sparse = any(grad.is_sparse for grad in grads)
+        # whether all gradients are plain, dense tensors of real numbers
+        self.plain = all(type(grad) is Tensor and not grad.is_sparse and not grad.is_complex() for grad in grads)
+
+        like = self.parameters or like
+        device = like[0].device
+        self.one_device = all(p.device == device for p in self.parameters)
+        self.on_cpu = device.type == "cpu"  # a step may read a number without waiting for a device
+        wide = any(accumulation_dtype(p.dtype) == torch.float64 for p in like)
+
+        def vector(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float64 if wide else torch.float32, device=device)
+
+        groups = {id(group): group for *_, group in entries}
+        self.groups = list(groups.values())  # without repeats
+        group_of = [list(groups).index(id(group)) for *_, group in entries]
+        # of each tensor: the index of its group
+        self.group_of = torch.tensor(group_of, dtype=torch.int64, device=device)
+        self._sent: dict[tuple[Any, ...], Tensor] = {}  # the latest settings, on the device
+
+        self.sizes = [atom.parts for atom in self.atoms]  # of each tensor: its parts
+        self.owner = _numbered(self.sizes).to(device)  # of each part: the index of its tensor
+        self.whole = sum(size == 1 for size in self.sizes)  # how many tensors have one part
+        self.sums = partial(_sums, self.owner, len(entries))  # one number a part, summed for every tensor
+        # None if every tensor is one part
+        self.totals: Callable[[Any], Any] | None = None if self.whole == len(entries) else self.sums
+        # linear maps: the taps of a kernel share one
+        maps = [atom.maps for atom in self.atoms]
+        counts = [n // m for n, m in zip(self.sizes, maps, strict=True) for _ in range(m)]
+        self.map_of = _numbered(counts).to(device)  # of each part: the index of its map
+        self.map_owner = _numbered(maps).to(device)  # of each map: the index of its tensor
+        self.map_sums = partial(_sums, self.map_of, sum(maps))  # one number a part, summed for every map
+        held_at = [atom.held_at for atom in self.atoms]
+        self.holds = min(held_at, default=math.inf) < math.inf
+        self.held_at = vector(held_at)[self.map_owner]  # of each map: the norm to hold it at; infinite if it is free
+
+        place = {parameter: i for i, parameter in enumerate(self.parameters)}
+        weights = {place[b]: place[w] for b, w in (weight_of or {}).items() if b in place and w in place}
+        constants = constants_of(self.atoms, [p.dtype for p in self.parameters], weights)
+        self.depth, self.depth_shares = constants.depth, vector(constants.depth_shares)
+        self.reach = vector(constants.reach)[self.owner]
+        self.part_to_tensor = vector(constants.part_to_tensor)[self.owner]
+        self.noise_floor = vector(constants.noise_floor)[self.owner]
+        own_weight = constants.own_weight
+        self.own_weight = None if own_weight is None else torch.tensor(own_weight, device=device)
+        self.own_weight_floor = vector(constants.own_weight_floor)[self.owner]
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:
         """One number a group, as a vector of one number a tensor on the device."""
@@ -107,78 +147,10 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
     )
 
 
-def make_plan(
-    entries: list[tuple[Tensor, Atom, dict[str, Any]]],
-    weight_of: Mapping[Tensor, Tensor] | None = None,
-    like: Sequence[Tensor] = (),
-) -> Plan:
-    """Work out the constants of all parts; they live on the first tensor's device.
-
-    Args:
-        entries: the tensors, each with its atom and its group.
-        weight_of: for biases, the weight of the same layer.
-        like: tensors of the device and the type to use if there are no entries.
-    """
-    # tensors that can be stacked stand together
-    entries = sorted(entries, key=lambda e: (e[1].parts != 1, e[0].numel(), tuple(e[0].shape), str(e[0].dtype)))
-    parameters, atoms = [e[0] for e in entries], [e[1] for e in entries]
-    groups = {id(group): group for *_, group in entries}
-    group_of = [list(groups).index(id(group)) for *_, group in entries]
-    like = parameters or like
-    device = like[0].device
-    wide = any(accumulation_dtype(p.dtype) == torch.float64 for p in like)
-    dtype = torch.float64 if wide else torch.float32
-    sizes = [atom.parts for atom in atoms]
-    maps = [atom.maps for atom in atoms]
-    owner, map_owner = _numbered(sizes).to(device), _numbered(maps).to(device)
-    map_of = _numbered([n // m for n, m in zip(sizes, maps, strict=True) for _ in range(m)]).to(device)
-    place = {parameter: i for i, parameter in enumerate(parameters)}
-    weights = {place[b]: place[w] for b, w in (weight_of or {}).items() if b in place and w in place}
-    constants = constants_of(atoms, [p.dtype for p in parameters], weights)
-
-    def per_tensor(values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)
-
-    def sums(values: Tensor) -> Tensor:
-        return values.new_zeros(len(sizes)).index_add_(0, owner, values)
-
-    def map_sums(values: Tensor) -> Tensor:
-        return values.new_zeros(len(map_owner)).index_add_(0, map_of, values)
-
-    grads = [p.grad for p in parameters if p.grad is not None]
-    has_complex = any(p.is_complex() for p in parameters)
-    own_weight = constants.own_weight
-    return Plan(
-        parameters=parameters,
-        complex=has_complex,
-        weights=[as_real(p) for p in parameters] if has_complex else parameters,
-        atoms=atoms,
-        groups=list(groups.values()),
-        group_of=torch.tensor(group_of, dtype=torch.int64, device=device),
-        sizes=sizes,
-        owner=owner,
-        whole=sum(size == 1 for size in sizes),
-        one_device=all(p.device == device for p in parameters),
-        on_cpu=device.type == "cpu",
-        sparse=any(grad.is_sparse for grad in grads),
-        plain=all(type(grad) is Tensor and not grad.is_sparse and not grad.is_complex() for grad in grads),
-        holds=any(atom.held_at < float("inf") for atom in atoms),
-        depth=constants.depth,
-        depth_shares=per_tensor(constants.depth_shares),
-        map_of=map_of,
-        map_owner=map_owner,
-        held_at=per_tensor([atom.held_at for atom in atoms])[map_owner],
-        reach=per_tensor(constants.reach)[owner],
-        part_to_tensor=per_tensor(constants.part_to_tensor)[owner],
-        noise_floor=per_tensor(constants.noise_floor)[owner],
-        own_weight=None if own_weight is None else torch.tensor(own_weight, device=device),
-        own_weight_floor=per_tensor(constants.own_weight_floor)[owner],
-        sums=sums,
-        map_sums=map_sums,
-        totals=None if max(sizes, default=1) == 1 else sums,
-    )
-
-
 def _numbered(counts: Sequence[int]) -> Tensor:
     """The number of each count, repeated as often as it says."""
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
+
+
+def _sums(index: Tensor, size: int, values: Tensor) -> Tensor:
+    return values.new_zeros(size).index_add_(0, index, values)

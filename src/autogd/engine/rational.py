@@ -11,7 +11,7 @@ from torch import Tensor
 from autogd.engine.native import POLES, WHOLE
 from autogd.geometry.polar import HERE, Columns
 
-__all__ = ["by_inversion", "orthogonalise"]
+__all__ = ["orthogonalise"]
 
 
 def orthogonalise(matrices: Tensor, elsewhere: Columns = HERE) -> Tensor:
@@ -28,12 +28,6 @@ def orthogonalise(matrices: Tensor, elsewhere: Columns = HERE) -> Tensor:
         min=tiny
     )
     x = x / elsewhere.norm(torch.linalg.matrix_norm(x, keepdim=True), 2).clamp(min=tiny)
-    x = by_inversion(x, elsewhere)
-    return x.mT if tall else x
-
-
-def by_inversion(x: Tensor, elsewhere: Columns = HERE) -> Tensor:
-    """The factor of every matrix of a batch, each of Frobenius norm one and no higher than wide; zero stays zero."""
     gram = elsewhere.sum(x @ x.mT)
     total = gram @ gram
     size = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True).sqrt_().clamp(min=torch.finfo(x.dtype).eps)
@@ -48,4 +42,5 @@ def by_inversion(x: Tensor, elsewhere: Columns = HERE) -> Tensor:
         inverse = torch.cholesky_inverse(factor)
         # if rounding leaves a matrix without a factor, keep its own direction
         total.add_(inverse.masked_fill_((failed != 0)[:, None, None], 0), alpha=weight)
-    return total.div_(size.sqrt()) @ x
+    x = total.div_(size.sqrt()) @ x
+    return x.mT if tall else x

@@ -121,24 +121,19 @@ class SingleTensor:
             change = torch.where(step.finite.to(weight.device), change.to_dense() if change.is_sparse else change, 0)
         moved = weight if weight.dtype == wide else weight.to(wide)
         if step.average is not None:
-            along, average = step.average.along, self.local(averages[i])
-            beside, share = (_at(i, each, weight, wide) for each in (step.average.beside, step.average.share))
+            average, along = self.local(averages[i]), step.average.along
+            beside, share = (each[i].to(weight.device, wide) for each in (step.average.beside, step.average.share))
             difference = moved - average
             if along is not None:
-                moved.add_(difference * _at(i, along, weight, wide))
+                moved.add_(difference * along[i].to(weight.device, wide))
             average.add_(difference * beside)
             before = moved.clone()
         if step.keeps is not None and self.momentum:
             moved.copy_(self.scaled(i, moved, step.keeps.to(wide).split(self.plan.sizes)[i]))
         elif step.keeps is not None:
-            moved.mul_(_at(i, step.keeps, weight, wide))
+            moved.mul_(step.keeps[i].to(weight.device, wide))
         moved.add_(change.to(wide))
         if moved is not weight:
             weight.copy_(moved)
         if step.average is not None:
             average.add_((weight.to(wide) - before) * share)
-
-
-def _at(i: int, values: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tensor i's number, or the one for all."""
-    return (values[i] if values.dim() else values).to(like.device, dtype)

@@ -9,11 +9,11 @@ from torch import Tensor
 from autogd.engine.backend import Backend
 from autogd.engine.base import ReadsArchitecture
 from autogd.engine.distributed.dtensor import Sharded, shares_work
-from autogd.engine.distributed.ranks import Peers, find_peers, others_of
+from autogd.engine.distributed.ranks import find_peers, others_of
 from autogd.engine.distributed.shards import aligned, is_sharded, local
 from autogd.engine.foreach import Foreach
 from autogd.engine.native import Native, takes
-from autogd.engine.plan import Plan, make_plan
+from autogd.engine.plan import Plan
 from autogd.engine.single_tensor import SingleTensor
 from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
@@ -70,11 +70,14 @@ class PlansSteps(ReadsArchitecture):
         entries = [(p, group) for p, group in every if p.grad is not None and p.numel()]  # an empty one cannot move
         if entries:
             self._settle([p for p, _ in entries])
-        peers = self._join()
+        if self._peers is None:  # the ranks that train the same model
+            named = {name: parameter for parameter, name in self._architecture.names.items()}
+            self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
+        peers = self._peers
         if not entries and peers.group is None:
             return None
         entered = [(p, self._atom(p, group), group) for p, group in entries]
-        plan = make_plan(entered, self._architecture.weights, [p for p, _ in every])
+        plan = Plan(entered, self._architecture.weights, [p for p, _ in every])
         plan.others = others_of(peers, plan.parameters, plan.atoms, plan.reach)
         backend = choose_backend(plan, self._geometry, self.momentum, self.defaults["foreach"], peers.copies)
         if peers.settled:
@@ -82,13 +85,6 @@ class PlansSteps(ReadsArchitecture):
                 self._backends.pop(next(iter(self._backends)))
             self._backends[self._architecture.version, *key[1:]] = backend  # the version may be newer by now
         return backend
-
-    def _join(self) -> Peers:
-        """The ranks that train the same model; compared in the first step with a gradient."""
-        if self._peers is None:
-            named = {name: parameter for parameter, name in self._architecture.names.items()}
-            self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
-        return self._peers
 
     def _settle(self, parameters: list[Tensor]) -> None:
         """Have the architecture read before a step, and note what changed; it is saved with the groups."""
@@ -108,6 +104,11 @@ class PlansSteps(ReadsArchitecture):
             raise ValueError(
                 f"{name}: AGD takes sparse gradients of embeddings only, and this is a {atom.kind}; "
                 "build its layer with sparse=False, or pass the Module so that AGD can tell"
+            )
+        if parameter.is_conj():
+            raise ValueError(
+                f"{name}: a conjugate view, whose real view would be a copy that no step reaches; "
+                "make the parameter from weight.resolve_conj()"
             )
         if parameter is self._architecture.readout and self._peers is not None and self._peers.inner:
             atom = replace(atom, free=False)

@@ -1,7 +1,7 @@
 """The weights to evaluate and to ship, swapped in and out of the model."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,17 +12,17 @@ from torch.optim import Optimizer
 from autogd.engine.distributed.shards import local
 from autogd.engine.hooks import Reminder
 
-__all__ = ["SwapsWeights", "put", "swapped"]
+__all__ = ["SwapsWeights", "put"]
 
 
 class SwapsWeights(Optimizer):
     """A torch optimiser whose state may have an average of the weights, which the model can hold instead."""
 
-    _modules: list[weakref.ref[nn.Module]]
+    _modules: weakref.WeakSet[nn.Module]
     _reminder: Reminder
-    _swapped: bool  # whether the model holds the averaged weights
-    _kept: dict[Tensor, Tensor] | None  # between eval() and train(): the weights in training
-    _awaits_train: bool  # a state was loaded that was saved between the two
+    _swapped = False  # whether the model holds the averaged weights
+    _kept: dict[Tensor, Tensor] | None = None  # between eval() and train(): the weights in training
+    _awaits_train = False  # a state was loaded that was saved between the two
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -38,12 +38,14 @@ class SwapsWeights(Optimizer):
         if self._swapped:
             raise RuntimeError("averaged() inside averaged(): the model holds its averaged weights already")
         averages = self._averages()
+        kept = _copies(averages)
         self._swapped = bool(averages)
         try:
-            with swapped(averages, self._live_modules()):
-                yield
+            put(averages, self._modules)
+            yield
         finally:
             self._swapped = False
+            put(kept, self._modules)
 
     def eval(self) -> None:
         """Put the averaged weights into the model, until `train()`: for loops that call `eval()` and `train()`.
@@ -56,8 +58,8 @@ class SwapsWeights(Optimizer):
         self._reminder.dismiss()
         averages = self._averages()
         if averages and not self._swapped and not self._awaits_train:
-            self._kept = {parameter: local(parameter).detach().clone() for parameter in averages}
-            put(averages, self._live_modules())
+            self._kept = _copies(averages)
+            put(averages, self._modules)
             self._swapped = True
 
     def train(self) -> None:
@@ -66,7 +68,7 @@ class SwapsWeights(Optimizer):
             self._awaits_train = False
             put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
         if self._kept is not None:
-            put(self._kept, self._live_modules())
+            put(self._kept, self._modules)
             self._kept, self._swapped = None, False
 
     def state_dict(self) -> dict[str, Any]:
@@ -85,9 +87,6 @@ class SwapsWeights(Optimizer):
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}
 
-    def _live_modules(self) -> list[nn.Module]:
-        return [module for each in self._modules if (module := each()) is not None]
-
     def _outside(self, what: str) -> None:
         """Refuse to mix the averaged weights with the state of the weights in training."""
         if self._swapped or self._awaits_train:
@@ -97,32 +96,17 @@ class SwapsWeights(Optimizer):
             raise RuntimeError(f"{what} {where}: the model holds its averaged weights; {mend}")
 
 
-@contextmanager
-def swapped(others: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> Iterator[None]:
-    """Inside, every parameter holds the other tensor's numbers; on the way out, exactly what it held before.
-
-    Args:
-        others: for each parameter, what it is to hold.
-        modules: those whose parameters FSDP2 may have all-gathered.
-
-    >>> weight = nn.Parameter(torch.zeros(2))
-    >>> with swapped({weight: torch.ones(2)}):
-    ...     print(weight.data)
-    tensor([1., 1.])
-    >>> weight.data
-    tensor([0., 0.])
-    """
-    kept = {parameter: local(parameter).detach().clone() for parameter in others}
-    try:
-        put(others, modules)
-        yield
-    finally:
-        put(kept, modules)
+def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
+    return {parameter: local(parameter).detach().clone() for parameter in parameters}
 
 
 @torch.no_grad()
-def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> None:
+def put(values: Mapping[Tensor, Tensor], modules: Iterable[nn.Module] = ()) -> None:
     """Have every parameter hold the other tensor's numbers.
+
+    Args:
+        values: for each parameter, what it is to hold.
+        modules: those whose parameters FSDP2 may have all-gathered.
 
     >>> weight = nn.Parameter(torch.zeros(2))
     >>> put({weight: torch.ones(2)})
@@ -135,7 +119,7 @@ def put(values: Mapping[Tensor, Tensor], modules: Sequence[nn.Module] = ()) -> N
     _reshard(modules)
 
 
-def _reshard(modules: Sequence[nn.Module]) -> None:
+def _reshard(modules: Iterable[nn.Module]) -> None:
     """Free the weights that FSDP2 has all-gathered: they are stale."""
     for module in modules:
         for each in module.modules():

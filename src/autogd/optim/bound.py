@@ -22,11 +22,9 @@ class Majorisation(Protocol):
 
     def upper_bound(self, eta: Tensor, G: Tensor) -> Tensor:
         """The bound on the change of the objective after a step of relative size `eta`."""
-        ...
 
     def learning_rate(self, G: Tensor) -> Tensor:
         """The minimiser of the bound, on the device of `G`."""
-        ...
 
 
 class ExponentialMajorisation:

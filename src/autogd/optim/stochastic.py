@@ -37,14 +37,8 @@ class StochasticAGD(AGD):
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
         gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
         geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper, and its losses fall more slowly.
-        sizes: as for `AGD`.
         majorisation: another bound on the objective, and so another η; None is Lemma 5.
-        weight_decay: as for `AGD`.
-        foreach: as for `AGD`.
-        maximize: ascend instead.
-        atoms: as for `AGD`.
-        groups: as for `AGD`.
-        process_group: as for `AGD`.
+        sizes, weight_decay, foreach, maximize, atoms, groups, process_group: as for `AGD`.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
