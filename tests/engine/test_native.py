@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
+from autogd.engine.distributed.rational import orthogonalise
 from autogd.engine.foreach import Foreach
 from autogd.engine.layout import squares
 from autogd.engine.library import SOURCES, compile_passes, library
 from autogd.engine.native import Native
 from autogd.engine.plan import Plan
-from autogd.engine.rational import orthogonalise
 from autogd.geometry.atoms import bias, matrix
 from drawn_tensors import needs_library
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from autogd import StochasticAGD
+from autogd.engine.distributed.rational import orthogonalise
 from autogd.engine.library import compile_passes, library
-from autogd.engine.rational import orthogonalise
 from drawn_tensors import needs_library
 
 LAYERS = {

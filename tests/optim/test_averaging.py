@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD, initialise_
-from autogd.optim.averaging import BETA
+from autogd.optim.averaging import BETA, newest_weight
 
 AveragedAGD = partial(AGD, averaging=True)
 
@@ -232,3 +232,12 @@ def test_the_default_device_is_nobodys_business(make):
         with torch.device(device):
             optimiser.step()
     assert torch.isfinite(flat(first.parameters())).all()
+
+
+@pytest.mark.parametrize("setting", ["gain", "lr"])
+def test_a_new_point_counts_by_the_square_of_its_step(setting):
+    group = {"gain": 1.0, "lr": 1.0}
+    assert float(newest_weight(group, torch.tensor(0.0))) == 0  # no step yet: nothing to divide by
+    assert float(newest_weight(group, torch.tensor(1.0))) == 1
+    group[setting] = 2.0  # a step twice as long
+    assert float(newest_weight(group, torch.tensor(1.0))) == pytest.approx(4 / 5)

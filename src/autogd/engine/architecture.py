@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autogd.engine.distributed.fsdp2 import unsharded
 from autogd.engine.hooks import Watch
 from autogd.geometry.atom import Atom, Rule
 from autogd.reading.agreement import merged
@@ -129,7 +130,7 @@ class Architecture:
         return self._stage._replace(longest=self.chain)
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
-        trained = _unsharded(model)
+        trained = unsharded(model)
         parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
         if call is not None and not reading.atoms and any(p.requires_grad for p in parameters.values()):
@@ -177,17 +178,3 @@ class Architecture:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watches": [], "_modules": [], "changed": []}
-
-
-def _unsharded(model: nn.Module) -> dict[Tensor, Tensor]:
-    """Under FSDP2, the gathered parameters that a forward pass used, each with the sharded one that is trained."""
-    found: dict[Tensor, Tensor] = {}
-    for module in model.modules():
-        if (state := getattr(module, "_get_fsdp_state", None)) is None:
-            continue
-        groups = getattr(state(), "_fsdp_param_groups", None) or [getattr(state(), "_fsdp_param_group", None)]
-        for shard in (shard for group in groups if group is not None for shard in group.fsdp_params):
-            whole = getattr(shard, "_unsharded_param", None)
-            if whole is not None:
-                found[whole] = shard.sharded_param
-    return found

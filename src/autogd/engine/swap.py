@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autogd.engine.distributed.fsdp2 import reshard
 from autogd.engine.distributed.shards import local
 from autogd.engine.hooks import Reminder
 
@@ -113,15 +114,7 @@ def put(values: Mapping[Tensor, Tensor], modules: Iterable[nn.Module] = ()) -> N
     >>> weight.data
     tensor([1., 1.])
     """
-    _reshard(modules)
+    reshard(modules)
     for parameter, value in values.items():
         local(parameter).copy_(local(value))
-    _reshard(modules)
-
-
-def _reshard(modules: Iterable[nn.Module]) -> None:
-    """Free the weights that FSDP2 has all-gathered: they are stale."""
-    for module in modules:
-        for each in module.modules():
-            if hasattr(each, "set_reshard_after_forward"):  # an FSDPModule, recognised without importing its package
-                each.reshard()  # type: ignore[operator]
+    reshard(modules)
