@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autogd.engine.distributed import rational
 from autogd.engine.backend import Average, Step
+from autogd.engine.distributed import rational
 from autogd.engine.distributed.dtensor import Sharded
 from autogd.engine.distributed.shards import local
 from autogd.engine.foreach import Foreach
