@@ -82,9 +82,10 @@ def test_the_first_run_prints_what_the_page_shows(capsys, tmp_path, monkeypatch)
     said, found = (float(re.search(r"^test accuracy (\d+\.\d+)%", text, re.MULTILINE)[1]) / 100
                    for text in (TRAINING, captured.out))  # fmt: skip
     assert found == pytest.approx(said, abs=POINTS)
-    said, found = (float(re.search(r"^test accuracy .*, objective (.+)$", text, re.MULTILINE)[1])
-                   for text in (TRAINING, captured.out))  # fmt: skip
-    assert said / 2 < found < said * 2  # rounding differs between processors; a rule of another version is further off
+    # of the first epoch: the last one's is near zero, where processors that round otherwise part by a factor of three
+    said, found = (float(re.search(r"^epoch +1  objective (\S+)", text, re.MULTILINE)[1])
+                   for text in (TRAINING, captured.err))  # fmt: skip
+    assert found == pytest.approx(said, rel=0.03)
     assert "the run is in runs/digits-fcn-agd-stochastic-" in captured.out
     assert [line[:9] for line in captured.err.splitlines() if line.startswith("epoch")][::19] == [
         "epoch   1",
