@@ -6,7 +6,7 @@ import pytest
 
 from autogd.report.reproduction.phases import by_heart
 from autogd.report.reproduction.reading import LEVEL
-from autogd.report.reproduction.second_row import beside, table
+from autogd.report.reproduction.verdicts import beside, second_row_table
 from autogd.training import Run
 
 
@@ -45,7 +45,7 @@ def test_a_lower_objective_is_ahead_and_the_best_rival_is_the_lowest(recorded):
     )
     row = beside("net", "objective", agd, ours, {"Adam 0.001": adam, "SGD 0.1": sgd})
     assert row.verdict == "ahead of AGD, behind SGD 0.1"
-    assert table([row]).endswith(
+    assert second_row_table([row]).endswith(
         "| net: objective | 0.800 | 0.500 (SGD 0.1) | 0.600 | *ahead of AGD, behind SGD 0.1* |"
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, line
 from autogd.report.reproduction.reading import budget
-from autogd.report.reproduction.second_row import Beside
+from autogd.report.reproduction.verdicts import Beside
 from autogd.training import Run
 
 __all__ = ["by_heart", "draw_phases", "phases"]
@@ -44,7 +44,7 @@ def phases(run: Run) -> dict[str, float] | None:
 
 
 def by_heart(agd: Run, ours: Run) -> Beside:
-    """The epoch in which each reaches 99% train accuracy, and the course of its η: sooner is better.
+    """The epoch in which each reaches 99% train accuracy (sooner is better), and the course of its η.
 
     >>> from pathlib import Path
     >>> by_heart(Run(Path("nowhere")), Run(Path("nowhere"))).verdict

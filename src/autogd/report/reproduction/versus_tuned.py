@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid
-from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.report.reproduction.showcase import grid_panel
+from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, tuned, verdict
 from autogd.training import Run
 
 __all__ = ["claims", "draw", "second_row"]

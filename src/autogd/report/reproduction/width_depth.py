@@ -6,11 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 from autogd.report.figures import series_styles
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty, line
 from autogd.report.reproduction.phases import by_heart, draw_phases, phases
 from autogd.report.reproduction.reading import Runs, budget, final, moving, percent
-from autogd.report.reproduction.second_row import OURS, Beside, beside
+from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, verdict
 from autogd.training import Run
 
 __all__ = ["claims", "draw", "grid", "second_row"]
