@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autogd.baselines import PAPER_GRID
-from autogd.experiments.trials import Scale, against, beside, published, short_then_tuned
+from autogd.experiments.trials import Scale, against, published, short_then_tuned, with_stochastic_agd
 from autogd.training.config import Config
 
 __all__ = ["architectures", "deep", "large", "residual", "showcase", "versus_tuned"]
@@ -97,7 +97,9 @@ def architectures(scale: Scale) -> dict[str, Config]:
     if scale == "workstation":
         return {
             **short_then_tuned("architectures/fcn16", plain, {"adam": (1e-5, 1e-4, 1e-3)}, short=20),
-            **beside({"architectures/fcn16": plain}, epochs=5),  # polar factors cost fourteen times the passes here
+            **with_stochastic_agd(
+                {"architectures/fcn16": plain}, epochs=5
+            ),  # polar factors cost fourteen times the passes here
             **shared,
             **short_then_tuned("architectures/vgg16", convolutional, {"adam": (1e-4, 1e-3, 1e-2)}, short=6),
             **large(scale),
@@ -129,5 +131,5 @@ def versus_tuned(scale: Scale) -> dict[str, Config]:
     plain = grid[2:] if scale == "workstation" else grid
     found = against("versus-tuned/fcn8", task, {"adam": grid, "sgd": grid, "sgd-plain": plain})
     if scale == "workstation":  # polar factors cost six times the passes here
-        found |= beside({"versus-tuned/fcn8": task}, epochs=30)
+        found |= with_stochastic_agd({"versus-tuned/fcn8": task}, epochs=30)
     return found

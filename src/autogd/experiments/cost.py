@@ -32,6 +32,7 @@ CORE_RATE = 5.5e10  # operations a second of one core with AVX2 in float32, as m
 CORE_STEP = 2.5e-3  # fixed seconds of a core per step: batch and update
 RATE = 1e13  # operations a second of a data-centre GPU in float32, a low estimate
 STEP = 5e-3  # fixed seconds per step
+WRITE_EVERY = 60.0  # processor seconds between two writes of a meter; a killed run loses at most these
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,6 @@ def _direction(shape: torch.Size, atom: Atom) -> int:
     return polar.get_total_flops()
 
 
-WRITE_EVERY = 60.0  # processor seconds between two writes; a killed run loses at most these
-
-
 class Meter(Watch):
     """Counts the processor seconds of a run, and continues the count if the run is resumed.
 
@@ -166,7 +164,15 @@ def _place(run: Run) -> Path:
 
 @dataclass(frozen=True)
 class Effort:
-    """The runs of a figure, how many of them ended, and core-hours: planned for all, planned for the ended, spent."""
+    """The runs of a figure, and their core-hours.
+
+    Args:
+        runs: number of runs.
+        ended: number of runs that have ended.
+        planned: core-hours planned for all runs.
+        planned_of_ended: core-hours planned for the ended runs.
+        spent: core-hours spent so far.
+    """
 
     runs: int
     ended: int

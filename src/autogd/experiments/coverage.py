@@ -22,8 +22,8 @@ class Built:
 
     architecture: str
     parameters: int
-    known: int  # by the catalogue, or as vectors
-    shape: int  # by their shape, until the first forward pass
+    known: int  # recognised by the catalogue, or vectors
+    shape: int  # recognised by their shape only, until the first forward pass
     error: str = ""
 
 
@@ -34,8 +34,8 @@ class Trained:
     family: str
     architecture: str
     parameters: int
-    unread: int  # tensors of two or more dimensions that the pass uses, but that only their shape tells
-    contradicted: int  # catalogue and pass disagree
+    unread: int  # tensors of two or more dimensions that the pass uses, but recognised by their shape only
+    contradicted: int  # parameters on which catalogue and pass disagree
     ours: float
     adam: float  # the best of three rates
 
@@ -68,7 +68,7 @@ def build(name: str) -> nn.Module | None:
 
 
 def built(name: str, model: nn.Module) -> Built:
-    """Construct both optimisers on a model."""
+    """Construct both optimisers on a model, and count how its parameters were recognised."""
     parameters = sum(1 for _ in model.parameters())
     try:
         roles = read_roles(model)
@@ -92,8 +92,8 @@ def trained(family: str, name: str, steps: int = 30, rates: Sequence[float] = RA
     model = subject.model
     roles = read_roles(model, readout=False)
     reading = read_graph(start, dict(model.named_parameters()))
-    told = {role.parameter for role in roles if role.source != "shape"} | set(reading.atoms)
-    unread = sum(p.dim() > 1 and p.numel() > 0 and p not in told for p in reading.graph.leaves)
+    recognised = {role.parameter for role in roles if role.source != "shape"} | set(reading.atoms)
+    unread = sum(p.dim() > 1 and p.numel() > 0 and p not in recognised for p in reading.graph.leaves)
     contradicted = len(disagreements(roles, reading))
     del start, reading
 

@@ -1,7 +1,7 @@
 """The published records: one file per figure, with one line of JSON for each finished run.
 
 A run is a folder while it trains. `pack` adds a finished run to the file of its figure, for the repository. `unpack`
-makes folders of the file again, so that figures are drawn from them and no run is trained twice.
+restores the folders, so that figures are drawn from them and no run is trained twice.
 """
 
 import fcntl

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autogd.experiments.trials import Scale, beside, published
+from autogd.experiments.trials import Scale, published, with_stochastic_agd
 from autogd.training.config import Config
 
 __all__ = ["batch_size", "grid", "phases", "second_row", "width_depth"]
@@ -75,11 +75,11 @@ def second_row(scale: Scale) -> dict[str, Config]:
     """
     squares, memorising = grid(scale), phases(scale)
     if scale == "laptop":
-        return {**beside(squares), **beside(memorising, epochs=30)}
+        return {**with_stochastic_agd(squares), **with_stochastic_agd(memorising, epochs=30)}
     if scale == "workstation":
         squares = {name: trial for name, trial in squares.items() if trial.depth in (2, 8) and trial.width in (64, 256)}
-        return {**beside(squares), **beside(memorising, width=256, epochs=30)}
-    return {**beside(squares), **beside(memorising)}
+        return {**with_stochastic_agd(squares), **with_stochastic_agd(memorising, width=256, epochs=30)}
+    return {**with_stochastic_agd(squares), **with_stochastic_agd(memorising)}
 
 
 def batch_size(scale: Scale) -> dict[str, Config]:
@@ -99,7 +99,7 @@ def batch_size(scale: Scale) -> dict[str, Config]:
     sizes = (32, 128, 512) if scale == "smoke" else (32, 128, 1024, 4096)
     found = {f"batch-size/batch{size}": replace(task, batch_size=size) for size in sizes}
     if scale != "workstation":
-        return {**found, **beside(found)}
+        return {**found, **with_stochastic_agd(found)}
     # no StochasticAGD at batch 32: 1,562 steps an epoch with polar factors are too slow for one core
     some = {name: trial for name, trial in found.items() if trial.batch_size > 32}
-    return {**found, **beside(some, epochs=20)}
+    return {**found, **with_stochastic_agd(some, epochs=20)}

@@ -22,11 +22,11 @@ __all__ = [
     "SCALES",
     "Scale",
     "against",
-    "beside",
     "lowest_objective",
     "published",
     "settled",
     "short_then_tuned",
+    "with_stochastic_agd",
 ]
 
 Scale = Literal["smoke", "laptop", "workstation", "paper"]
@@ -81,10 +81,10 @@ def short_then_tuned(prefix: str, task: Config, rivals: Mapping[str, Sequence[fl
     return {**against(prefix, task, {}), **grids, **tuned}
 
 
-def beside(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:
+def with_stochastic_agd(trials: Mapping[str, Config], **changes: Any) -> dict[str, Config]:
     """The same trials with StochasticAGD: the second row of a figure.
 
-    >>> list(beside({"figure/batch32": published()}))
+    >>> list(with_stochastic_agd({"figure/batch32": published()}))
     ['figure/batch32-agd-stochastic']
     """
     return {

@@ -196,14 +196,14 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
     rates: dict[str, set[float]] = {schedule: set() for schedule in schedules}
     for cell in grid if winner else ():
         rates[cell.schedule].add(cell.lr or 0.0)
-    beside = rates[winner.schedule] if winner else set()
+    tried = rates[winner.schedule] if winner else set()
     return Standing(
         workload=runs[0].cell.workload,
         optimiser=runs[0].cell.optimiser,
         lr=winner.lr if winner else None,
         schedule=winner.schedule if winner else None,
         rates=min(map(len, rates.values())) if winner else 0,
-        at_edge=winner is not None and winner.lr in (min(beside), max(beside)),
+        at_edge=winner is not None and winner.lr in (min(tried), max(tried)),
         seeds=len(runs),
         lost=lost,
         loss=statistics.fmean(last),

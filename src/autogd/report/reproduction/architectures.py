@@ -4,7 +4,7 @@ from typing import Any
 
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, below, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, point, tuning
-from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, tuned, verdict
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 from autogd.training import Run
 
 __all__ = ["NETWORKS", "claim", "claims", "draw", "second_row"]
@@ -66,14 +66,14 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         dress(bottom, "", y="accuracy (%)" if i == 0 else "")
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the four networks.
 
     >>> second_row({})
     []
     """
     return [
-        beside(title, what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, [rival]))
+        compare(title, what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, [rival]))
         for prefix, title, rival, _, _ in NETWORKS
         if f"{prefix}-{OURS}" in runs
         for what in ("objective", "test_accuracy")

@@ -5,7 +5,7 @@ from typing import Any
 
 from autogd.report.reproduction.curves import NAMES, dress, empty, line, mark
 from autogd.report.reproduction.reading import Runs, budget, final, moving, point
-from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, verdict
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, verdict
 from autogd.training import Run
 
 __all__ = ["Dip", "claims", "dip", "draw", "second_row"]
@@ -119,7 +119,7 @@ def claims(runs: Runs) -> list[Claim]:
     ]
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD at each batch size.
 
     >>> second_row({})
@@ -127,7 +127,7 @@ def second_row(runs: Runs) -> list[Beside]:
     """
     agd = _ordered(runs)
     return [
-        beside(f"batch {size}", what, agd[size], run)
+        compare(f"batch {size}", what, agd[size], run)
         for what in ("objective", "test_accuracy")
         for size, run in _ordered(runs, OURS).items()
     ]

@@ -19,7 +19,7 @@ from autogd.report.reproduction import (
 )
 from autogd.report.reproduction.curves import picture
 from autogd.report.reproduction.reading import Runs
-from autogd.report.reproduction.verdicts import Beside, Claim, claims_table, second_row_table
+from autogd.report.reproduction.verdicts import Claim, Comparison, claims_table, second_row_table
 from autogd.training import Run
 
 __all__ = ["Shown", "glance", "show", "text"]
@@ -41,7 +41,7 @@ _CLAIMS: dict[str, Callable[[Runs], list[Claim]]] = {
     "optimisers-table": tables.optimiser_claims,
     "theories-table": lambda runs: tables.theory_claims(),
 }
-_SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
+_SECOND_ROWS: dict[str, Callable[[Runs], list[Comparison]]] = {
     "showcase": showcase.second_row,
     "architectures": architectures.second_row,
     "versus-tuned": versus_tuned.second_row,
@@ -58,7 +58,7 @@ class Shown:
     figure: bytes | None
     table: list[tuple[str, ...]]
     claims: list[Claim]
-    second_row: list[Beside]
+    second_row: list[Comparison]
     runs: int
     seconds: float
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from autogd.report.reproduction.curves import COLOURS, MARKERS, NAMES, accuracy, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid, point, tuning
-from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, tuned, verdict
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 
 __all__ = ["claims", "deep", "draw", "grid_panel", "second_row"]
 
@@ -139,7 +139,7 @@ def _large(runs: Runs) -> Claim:
     )
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the three networks.
 
     >>> second_row({})
@@ -155,7 +155,7 @@ def second_row(runs: Runs) -> list[Beside]:
         prefix = f"showcase/{net}"
         if f"{prefix}-{OURS}" in runs:
             agd, ours = runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"]
-            found.append(beside(title, what, agd, ours, tuned(runs, prefix, rivals)))
+            found.append(compare(title, what, agd, ours, tuned(runs, prefix, rivals)))
     return found
 
 

@@ -8,7 +8,7 @@ from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
 from autogd.report.figures import COLOURS as FIGURE_COLOURS
 from autogd.report.reproduction.curves import NAMES, dress, empty
 from autogd.report.reproduction.reading import Runs, best, final, moving, over_grid
-from autogd.report.reproduction.verdicts import OURS, Beside, Claim, beside, tuned, verdict
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 
 __all__ = [
     "OPTIMISERS_HEAD",
@@ -80,7 +80,7 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         dress(axes, f"{row.title}, from {start}\ndotted: {NAMES[ours]}", x="learning rate", y="objective, last epoch")
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the three networks, compared with the best of every grid.
 
     >>> second_row({})
@@ -89,7 +89,7 @@ def second_row(runs: Runs) -> list[Beside]:
     rivals = [row.optimiser for row in ROWS if baselines.entry(row.optimiser).rated]
     prefixes = {shape: f"optimisers-table/{shape}" for shape in SHAPES}
     return [
-        beside(_sizes(shape), what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, rivals))
+        compare(_sizes(shape), what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, rivals))
         for shape, prefix in prefixes.items()
         if f"{prefix}-{OURS}" in runs
         for what in ("objective", "test_accuracy")

@@ -8,7 +8,7 @@ from typing import Literal
 from autogd.report.reproduction.reading import LEVEL, Runs, best, final, percent
 from autogd.training import Run
 
-__all__ = ["OURS", "Beside", "Claim", "Verdict", "beside", "claims_table", "second_row_table", "tuned", "verdict"]
+__all__ = ["OURS", "Claim", "Comparison", "Verdict", "claims_table", "compare", "second_row_table", "tuned", "verdict"]
 
 Verdict = Literal["reproduced", "in part", "not at this budget", "not"]
 
@@ -57,7 +57,7 @@ _RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD without momentum", "s
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """One quantity of AGD, of the best rival and of StochasticAGD, and how StochasticAGD compares."""
 
     quantity: str
@@ -67,11 +67,11 @@ class Beside:
     verdict: str
 
 
-def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Beside:
+def compare(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Comparison:
     """Compare the final value of StochasticAGD with AGD's, and with the best rival's if there are rivals.
 
     >>> from pathlib import Path
-    >>> beside("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
+    >>> compare("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
     'diverged'
     """
     sign = -1 if "objective" in what else 1
@@ -82,7 +82,7 @@ def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run]
     same = len(set(words.values())) == 1 and len(words) == 2
     said = f"{words['AGD']} both" if same else ", ".join(f"{word} {name}" for name, word in words.items())
     show = percent if sign > 0 else _three
-    return Beside(
+    return Comparison(
         f"{title}: {what.replace('_', ' ')}",
         show(others["AGD"]),
         f"{show(ends[top])} ({top})" if top else "–",
@@ -101,10 +101,10 @@ def tuned(runs: Runs, prefix: str, names: Sequence[str]) -> dict[str, Run]:
     return {f"{_RIVALS[name]} {pair[0]:g}": pair[1] for name, pair in pairs.items() if pair}
 
 
-def second_row_table(rows: Sequence[Beside]) -> str:
+def second_row_table(rows: Sequence[Comparison]) -> str:
     """The rows as Markdown.
 
-    >>> row = Beside("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")
+    >>> row = Comparison("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")
     >>> print(second_row_table([row]))
     | the second row | AGD | the best rival | StochasticAGD (ours) | ours is |
     | --- | --- | --- | --- | --- |
