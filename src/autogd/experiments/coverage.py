@@ -158,9 +158,9 @@ def _some(kinds: Any) -> list[Any]:
     return [first, next((kind for kind in kinds if kind != first), first)]
 
 
-def _text(labels: bool = True) -> dict[str, Any]:
+def _text() -> dict[str, Any]:
     ids = torch.randint(3, VOCABULARY, (8, 16))
-    return {"input_ids": ids, "labels": ids} if labels else {"input_ids": ids}
+    return {"input_ids": ids, "labels": ids}
 
 
 def _translation() -> dict[str, Any]:
