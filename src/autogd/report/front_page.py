@@ -27,8 +27,8 @@ _STYLES = {
     "adam": ("#e6730a", "D", 6.0, "Adam, best of its grid"),
     "muon": ("#c2185b", "^", 7.0, "Muon, best of its grid"),
     "sgd": ("#333333", "s", 5.5, "SGD, best of its grid"),
-    "schedulefree-adamw": ("#8a8a8a", "v", 5.5, "schedule-free AdamW, as it comes"),
-    "prodigy": ("#8a8a8a", "P", 6.5, "Prodigy, as it comes"),
+    "schedulefree-adamw": ("#8a8a8a", "v", 5.5, "schedule-free AdamW, at its defaults"),
+    "prodigy": ("#8a8a8a", "P", 6.5, "Prodigy, at its defaults"),
 }
 _LOW, _HIGH = 0.7, 1.3  # a marker beyond these ratios becomes an arrow at the edge
 

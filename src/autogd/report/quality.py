@@ -23,7 +23,7 @@ HEADS = (
     "accuracy",
     "steps to Adam's loss",
     "time to Adam's loss",
-    "beside Adam",
+    "against Adam",
 )
 
 
@@ -157,7 +157,7 @@ def draw(every: Sequence[Standing]) -> bytes:
     else:
         adam, what = "Adam", "tuned: best of a grid of learning rates × {constant, cosine}; others at their defaults"
         what += f"\nmean and standard deviation of {len(SEEDS)} seeds"
-    title = f"Validation loss after a fixed number of steps, beside tuned {adam}"
+    title = f"Validation loss after a fixed number of steps, relative to tuned {adam}'s"
     figure = empty(_ACROSS, 2.2 + 0.72 * len(names), title, what)
     loss, time = figure.subplots(1, 2, sharey=True, width_ratios=(1.7, 1))
     for standing in every:

@@ -134,7 +134,7 @@ def second_row(runs: Runs) -> list[Comparison]:
 
 
 def _after(dip: Dip) -> str:
-    return f"by step {dip.step}" + ("" if dip.recovered else ", not yet back")
+    return f"by step {dip.step}" + ("" if dip.recovered else ", not yet recovered")
 
 
 def _ordered(runs: Runs, ours: str = "agd") -> dict[int, Run]:

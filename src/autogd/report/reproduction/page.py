@@ -65,7 +65,7 @@ class Shown:
     @property
     def effort(self) -> str:
         """The number of runs and their total time, as text; empty if there are no runs."""
-        return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
+        return f", from {self.runs} runs of {self.seconds:,.0f} s in all" if self.runs else ""
 
 
 def show(name: str, scale: Scale, folder: Path) -> Shown:

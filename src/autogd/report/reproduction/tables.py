@@ -214,12 +214,12 @@ THEORIES = (
     Theory(
         "deep relative trust", False, True,
         ("src/autogd/theory/s4_perturbation/bound.py", "tests/paper/test_lemma_4.py"),
-        "bounds the output's change, and says nothing of a loss",
+        "bounds the change of the output; says nothing about a loss",
     ),
     Theory(
         "tensor programs", False, True,
         ("src/autogd/baselines.py", "tests/experiments/test_theories.py"),
-        "rates under which wide and narrow networks move alike, and nothing of a loss",
+        "gives rates at which wide and narrow networks change alike; says nothing about a loss",
     ),
     Theory(
         "automatic gradient descent", True, True,
