@@ -32,7 +32,7 @@ def deep(scale: Scale) -> dict[str, Config]:
         "paper": published(depth=32, width=256, epochs=150),
     }[scale]
     found = against("showcase/fcn32", task, {"adam": [1e-3], "sgd": [0.1], "sgd-plain": [0.1]})
-    if scale == "workstation":  # on so narrow a network a step costs more than the passes
+    if scale == "workstation":  # on this narrow network its step costs more than the passes
         found["showcase/fcn32-agd-stochastic"] = replace(found["showcase/fcn32-agd-stochastic"], epochs=10)
     return found
 
