@@ -121,7 +121,7 @@ def _held(tensors: Tensors, layouts: dict[int, Layout], rank: int) -> list[int]:
 
 
 def _ring(numbers: float, layout: Layout) -> int:
-    """Bytes that a rank sends, and receives, in an all-reduce of float32 numbers over the ranks that hold a tensor."""
+    """Bytes that a rank sends, and receives, in an all-reduce of float32 numbers over a tensor's shards."""
     ways = layout.splits[0].ways if layout.splits else 1
     return round(2 * WIDE * numbers * (ways - 1) / ways)
 
@@ -223,7 +223,8 @@ def _adamw(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Loa
 def _low_rank(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load]:
     """A power iteration on sharded rows: M Q, its orthonormal basis P, Mᵀ P, and two products of both.
 
-    P is orthonormalised by Cholesky factors of its Gram matrix, twice. Mᵀ P and the grams are sums over the ranks.
+    P is orthonormalised by Cholesky factors of its Gram matrix, twice. Mᵀ P and the Gram matrices are
+    summed over the ranks.
     """
     summed = 0
     for _, atom in tensors:

@@ -1,8 +1,8 @@
 """The workloads: each fixes data, model, loss, batch size and number of steps.
 
 On small sets the budget ends before tuned Adam overfits, since the benchmark compares optimisers, not early stopping.
-On long workloads, for `--long`, no optimiser overfits: images are augmented in every pass, and texts are longer than
-the budget. Rivals search their learning rates there at the full budget.
+On the long workloads, for `--long`, overfitting cannot hide a better optimiser: images are augmented in every pass, and
+texts are longer than the budget. Rivals search their learning rates there at the full budget.
 
 To add a workload, add a line to `WORKLOADS` or to `LONG`.
 """
