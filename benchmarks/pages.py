@@ -13,34 +13,30 @@ from typing import Any
 
 from autogd.cli.glossary import markdown as glossary
 from autogd.experiments.catalogue import EXPERIMENTS
-from autogd.experiments.effort import effort
-from autogd.experiments.packed import unpack
-from autogd.experiments.preset import Scale
-from autogd.experiments.quality.long import LONG
+from autogd.experiments.cost import effort
+from autogd.experiments.packed import RECORDS, unpack
 from autogd.experiments.quality.records import COMMITTED_LONG
 from autogd.experiments.quality.records import Records as Quality
 from autogd.experiments.quality.summary import standings as quality_standings
-from autogd.experiments.quality.workloads import WORKLOADS
-from autogd.experiments.repository import RECORDS
-from autogd.experiments.scale.cost import costs as costs_of_a_step
-from autogd.experiments.scale.cost import tensors_of
-from autogd.experiments.scale.shapes import SHAPES
-from autogd.experiments.speed.share import Share
+from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.experiments.scale import costs as costs_of_a_step
+from autogd.experiments.scale import tensors_of
+from autogd.experiments.speed.step_cost import Share
+from autogd.experiments.speed.tensors import SHAPES
+from autogd.experiments.trials import Scale
 from autogd.experiments.trust.cells import CELLS
 from autogd.experiments.trust.records import COMMITTED
 from autogd.experiments.trust.records import Records as Trust
 from autogd.experiments.trust.summary import standings as trust_standings
-from autogd.report.front_page import costs, not_below, not_won, verdicts
+from autogd.report.front_page import costs, draw_versus, not_below, not_won, verdicts
 from autogd.report.markdown import filled, grid
-from autogd.report.quality_figure import draw
-from autogd.report.quality_table import markdown as quality_table
-from autogd.report.quality_table import workloads
+from autogd.report.quality import draw, workloads
+from autogd.report.quality import markdown as quality_table
 from autogd.report.reproduction import glance, show, text
-from autogd.report.scale_figure import draw_scale
-from autogd.report.scale_table import markdown as scale_table
-from autogd.report.trust_table import cells
-from autogd.report.trust_table import markdown as trust_table
-from autogd.report.versus_figure import draw_versus
+from autogd.report.scale import draw_scale
+from autogd.report.scale import markdown as scale_table
+from autogd.report.trust import cells
+from autogd.report.trust import markdown as trust_table
 from autogd.training import Run
 
 ROOT = Path(__file__).parents[1]

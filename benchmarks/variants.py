@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from autogd import StochasticAGD, baselines
 from autogd.experiments.quality import race as races
-from autogd.experiments.quality.long import EVERY
 from autogd.experiments.quality.records import Records
-from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.quality.workloads import EVERY, WORKLOADS
 from autogd.geometry.atom import Atom, Rule
 
 OURS = "agd-stochastic"
