@@ -13,8 +13,7 @@ from torch import nn
 
 from autogd import AGD, initialise_
 from autogd.data import load
-from autogd.experiments.zoo import ZOO, specimen
-from autogd.experiments.zoo_race import descend
+from autogd.experiments.zoo import ZOO, descend, specimen
 from autogd.models import FCN
 
 VECTORS = ("bias", "gain", "scalars", "token")

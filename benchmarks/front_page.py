@@ -10,14 +10,13 @@ from autogd.cli.glossary import markdown as glossary
 from autogd.experiments.quality.records import Records as Quality
 from autogd.experiments.quality.summary import standings as quality_standings
 from autogd.experiments.quality.workloads import WORKLOADS
-from autogd.experiments.speed.share import Share
+from autogd.experiments.speed.step_cost import Share
 from autogd.experiments.trust.cells import CELLS
 from autogd.experiments.trust.records import COMMITTED
 from autogd.experiments.trust.records import Records as Trust
 from autogd.experiments.trust.summary import standings as trust_standings
-from autogd.report.front_page import costs, not_below, not_won, verdicts
+from autogd.report.front_page import costs, draw_versus, not_below, not_won, verdicts
 from autogd.report.markdown import filled
-from autogd.report.versus_figure import draw_versus
 
 ROOT = Path(__file__).parents[1]
 README, WHEN_NOT, GLOSSARY = ROOT / "README.md", ROOT / "docs" / "when_not.md", ROOT / "docs" / "glossary.md"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from autogd import StochasticAGD, baselines
 from autogd.experiments.quality import race as races
-from autogd.experiments.quality.long import EVERY
+from autogd.experiments.quality.workloads import EVERY
 from autogd.geometry.atom import Atom, Rule
 
 OURS = "agd-stochastic"

@@ -5,14 +5,12 @@ Run: python benchmarks/quality_page.py
 
 from pathlib import Path
 
-from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.records import COMMITTED_LONG, Records
 from autogd.experiments.quality.summary import standings
-from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.quality.workloads import LONG, WORKLOADS
 from autogd.report.front_page import verdicts
 from autogd.report.markdown import filled
-from autogd.report.quality_figure import draw
-from autogd.report.quality_table import markdown, workloads
+from autogd.report.quality import draw, markdown, workloads
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, FIGURE = DOCS / "quality.md", DOCS / "images" / "quality.png"

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autogd.experiments.catalogue import EXPERIMENTS
-from autogd.experiments.effort import effort
-from autogd.experiments.packed import unpack
-from autogd.experiments.preset import Scale
-from autogd.experiments.repository import RECORDS
+from autogd.experiments.cost import effort
+from autogd.experiments.packed import RECORDS, unpack
+from autogd.experiments.trials import Scale
 from autogd.report.markdown import filled, grid
 from autogd.report.reproduction import glance, show, text
 from autogd.training import Run

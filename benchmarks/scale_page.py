@@ -6,11 +6,10 @@ Run: python benchmarks/scale_page.py
 import json
 from pathlib import Path
 
-from autogd.experiments.scale.cost import costs, tensors_of
-from autogd.experiments.scale.shapes import SHAPES
+from autogd.experiments.scale import costs, tensors_of
+from autogd.experiments.speed.tensors import SHAPES
 from autogd.report.markdown import filled
-from autogd.report.scale_figure import draw_scale
-from autogd.report.scale_table import markdown
+from autogd.report.scale import draw_scale, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE, IMAGES, RECORDS = ROOT / "docs" / "scale.md", ROOT / "docs" / "images", ROOT / "records" / "scale-counted.jsonl"

@@ -10,7 +10,7 @@ from autogd.experiments.trust.records import COMMITTED, Records
 from autogd.experiments.trust.summary import standings
 from autogd.report.front_page import verdicts
 from autogd.report.markdown import filled
-from autogd.report.trust_table import cells, markdown
+from autogd.report.trust import cells, markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "trust.md"
 

@@ -14,10 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from accelerator import accelerator
 from autogd import AGD, StochasticAGD
-from autogd.experiments.scale.cost import costs, tensors_of
-from autogd.experiments.scale.counted import Counted
-from autogd.experiments.scale.shapes import gpt2, llama
-from autogd.experiments.speed.memory import peak_bytes
+from autogd.experiments.scale import costs, tensors_of
+from autogd.experiments.speed.instruments import Counted, peak_bytes
+from autogd.experiments.speed.tensors import gpt2, llama
 
 
 def placed(model, mesh, placements):

@@ -6,10 +6,10 @@ import math
 import pytest
 
 from autogd.cli.main import main
-from autogd.experiments.quality import recorder
-from autogd.experiments.quality.long import EVERY, LONG
+from autogd.experiments.quality import records as recorder
 from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.quality.records import Records
+from autogd.experiments.quality.workloads import EVERY, LONG
 
 
 def made(cell, loss):

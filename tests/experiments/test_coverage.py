@@ -4,8 +4,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'bench'")
 
-from autogd.experiments.coverage import architectures, build, built, trained
-from autogd.experiments.shrunk import shrunk
+from autogd.experiments.coverage import architectures, build, built, shrunk, trained
 from autogd.experiments.zoo import ZOO, specimen
 from autogd.reading.agreement import disagreements, merged
 from autogd.reading.catalogue import read_roles

@@ -10,18 +10,15 @@ import torch
 from torch import nn
 
 from autogd.experiments.quality import race as racing
-from autogd.experiments.quality import recorder
+from autogd.experiments.quality import records as recorder
 from autogd.experiments.quality.grid import is_tuned, trial
-from autogd.experiments.quality.long import EVERY, LONG
-from autogd.experiments.quality.long_sources import library
 from autogd.experiments.quality.nets import TiedGPT
 from autogd.experiments.quality.race import POINTS, Cell, Outcome, race
 from autogd.experiments.quality.recipe import RIVALS, Recipe
-from autogd.experiments.quality.recorder import Recorder
-from autogd.experiments.quality.records import COMMITTED_LONG, Records
-from autogd.experiments.quality.sources import SOURCES, Source
+from autogd.experiments.quality.records import COMMITTED_LONG, Recorder, Records
+from autogd.experiments.quality.sources import SOURCES, Source, library
 from autogd.experiments.quality.summary import LONG_OPTIMISERS
-from autogd.experiments.quality.workloads import WORKLOADS
+from autogd.experiments.quality.workloads import EVERY, LONG, WORKLOADS
 
 
 def made(cell, loss=1.0, data=""):

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autogd.experiments.quality import recorder
+from autogd.experiments.quality import records as recorder
 from autogd.experiments.quality.grid import SEEDS, TUNED, UNTUNED, rate, search, trial
 from autogd.experiments.quality.race import POINTS, Cell, Outcome, race
-from autogd.experiments.quality.recorder import Recorder
-from autogd.experiments.quality.records import COMMITTED, Records
+from autogd.experiments.quality.records import COMMITTED, Recorder, Records
 from autogd.experiments.quality.sources import SOURCES
 from autogd.experiments.quality.summary import OPTIMISERS
 from autogd.experiments.quality.workloads import WORKLOADS

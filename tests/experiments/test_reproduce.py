@@ -12,11 +12,11 @@ from autogd import data, models
 from autogd.cli import reproduce
 from autogd.cli.main import main
 from autogd.data import Task, TensorSplit
-from autogd.experiments import cost, width_depth
+from autogd.experiments import cost, sweeps
 from autogd.experiments.catalogue import EXPERIMENTS
-from autogd.experiments.preset import SCALES, published
+from autogd.experiments.trials import SCALES, published
 from autogd.report.reproduction import show
-from autogd.report.reproduction.theories_table import THEORIES
+from autogd.report.reproduction.tables import THEORIES
 from autogd.training import Config, Run, Stopped
 from autogd.training.setup import Setup
 
@@ -226,7 +226,7 @@ def test_the_full_scale_takes_steps_on_a_few_samples(trial, monkeypatch):
 
 
 def test_the_laptop_leaves_out_the_corner_that_is_deep_and_wide():
-    sizes = {(c.depth, c.width) for c in width_depth.grid("laptop").values()}
+    sizes = {(c.depth, c.width) for c in sweeps.grid("laptop").values()}
     assert (8, 512) in sizes
     assert (16, 512) not in sizes
     assert (32, 256) in sizes

@@ -11,8 +11,7 @@ import pytest
 
 from autogd.cli.main import main
 from autogd.experiments.catalogue import EXPERIMENTS
-from autogd.experiments.packed import unpack
-from autogd.experiments.repository import RECORDS
+from autogd.experiments.packed import RECORDS, unpack
 from autogd.report.markdown import filled
 from autogd.training import Run
 

@@ -9,9 +9,8 @@ from torch import nn
 from autogd import AGD
 from autogd.cli.main import main
 from autogd.experiments.speed.growth import Point, fit, growth
-from autogd.experiments.speed.memory import peak_bytes, steady_bytes
-from autogd.experiments.speed.share import shares
-from autogd.experiments.speed.step_cost import CONTENDERS, costs, stepping, with_gradients
+from autogd.experiments.speed.instruments import peak_bytes, steady_bytes
+from autogd.experiments.speed.step_cost import CONTENDERS, costs, shares, stepping, with_gradients
 from autogd.models import ResNet18
 
 CPU = torch.device("cpu")

@@ -7,16 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from autogd.experiments.trust import attempt as attempting
-from autogd.experiments.trust.attempt import attempt
+from autogd.experiments.trust import runs as attempting
 from autogd.experiments.trust.cell import Cell, Outcome, Run, Setting, started
 from autogd.experiments.trust.cells import CELLS, FAMILIES
-from autogd.experiments.trust.grid import OPTIMISERS, RATES, SEEDS, runs
+from autogd.experiments.trust.other_losses import Ring
 from autogd.experiments.trust.records import Records
-from autogd.experiments.trust.ring import Ring
-from autogd.experiments.trust.sources import SOURCES
+from autogd.experiments.trust.runs import OPTIMISERS, RATES, SEEDS, attempt, runs
 from autogd.experiments.trust.summary import count, side, standings, verdict
-from autogd.experiments.trust.supervised import Supervised, at_first, spikes
+from autogd.experiments.trust.supervised import SOURCES, Supervised, at_first, spikes
 
 
 def made(cell, optimiser, loss, lr=None, seed=0, logit=None):

@@ -10,14 +10,11 @@ import pytest
 from autogd.baselines import PAPER_GRID
 from autogd.cli import reproduce
 from autogd.cli.main import main
-from autogd.experiments import showcase, versus_tuned, width_depth
+from autogd.experiments import against_rivals, sweeps
 from autogd.experiments.catalogue import EXPERIMENTS, Experiment, carry_out
-from autogd.experiments.cost import cost
-from autogd.experiments.effort import effort, left
-from autogd.experiments.meter import spent
+from autogd.experiments.cost import cost, effort, left, spent
 from autogd.experiments.packed import pack, unpack
-from autogd.experiments.preset import published, short_then_tuned
-from autogd.experiments.tuned import lowest_objective, settled
+from autogd.experiments.trials import lowest_objective, published, settled, short_then_tuned
 from autogd.report.reproduction.reading import best, over_grid, tuning
 from autogd.training import Config, Run, Stopped, Watch
 
@@ -61,13 +58,13 @@ def test_grids_are_as_planned():
     rates = {
         net: {name: sorted(c.lr for c in trials.values() if c.optimiser == name and c.lr) for name in ("adam", "sgd")}
         for net, trials in (
-            ("fcn8", versus_tuned.trials("workstation")),
-            ("resnet18", showcase.residual("workstation")),
+            ("fcn8", against_rivals.versus_tuned("workstation")),
+            ("resnet18", against_rivals.residual("workstation")),
         )
     }
     assert rates["fcn8"] == {"adam": [*PAPER_GRID], "sgd": [*PAPER_GRID]}
     assert rates["resnet18"] == {"adam": [1e-4, 1e-3, 1e-2], "sgd": [1e-3, 1e-2, 1e-1]}
-    sizes = {(c.depth, c.width) for c in width_depth.grid("workstation").values()}
+    sizes = {(c.depth, c.width) for c in sweeps.grid("workstation").values()}
     assert sizes == {(d, w) for d in (2, 4, 8, 16, 32) for w in (64, 128, 256, 512)} | {(4, 2048)}
 
 

@@ -11,8 +11,7 @@ pytest.importorskip("transformers", reason="needs the extra 'bench'")
 pytest.importorskip("peft", reason="needs the extra 'bench'")
 
 from autogd import AGD, StochasticAGD, explain, initialise_
-from autogd.experiments.zoo import ZOO, specimen
-from autogd.experiments.zoo_race import RATES, descend
+from autogd.experiments.zoo import RATES, ZOO, descend, specimen
 
 pytestmark = pytest.mark.filterwarnings("default")  # warnings inside other packages
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autogd.experiments.scale.cost import Cost, Load
+from autogd.experiments.scale import Cost, Load
 from autogd.experiments.speed.growth import Point
-from autogd.report import demo, growth_figure, scale_figure
+from autogd.report import command_figures, scale
 from autogd.report.reproduction.curves import below, dress, empty
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,18 +26,18 @@ def drawn(monkeypatch):
 def draw_demo(folder):
     names = ("StochasticAGD", "AGD", "Adam", "SGD")
     record = {"epoch": 1, "train_accuracy": 0.5, "test_accuracy": 0.5, "learning_rate": 0.1}
-    demo.draw([{**record, "optimiser": name} for name in names], "a title", folder / "demo.png")
+    command_figures.draw_demo([{**record, "optimiser": name} for name in names], "a title", folder / "demo.png")
 
 
 def draw_scale(_):
-    scale_figure.draw_scale([Cost(name, "fsdp", n, (Load(0, 1, 1, 1, 1, 1),)) for n in (1, 2) for name in "abc"])
+    scale.draw_scale([Cost(name, "fsdp", n, (Load(0, 1, 1, 1, 1, 1),)) for n in (1, 2) for name in "abc"])
 
 
 def draw_growth(_):
     points = [
         Point(along, name, 100, 1, 1e-3, 400) for along in ("weights", "tensors") for name in ("agd", "adam-fused")
     ]
-    growth_figure.draw_growth(points)
+    command_figures.draw_growth(points)
 
 
 @pytest.mark.parametrize("draw", [draw_demo, draw_scale, draw_growth])

@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 from autogd.report.markdown import filled
-from autogd.report.scale_table import markdown
+from autogd.report.scale import markdown
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "scale_page.py"))

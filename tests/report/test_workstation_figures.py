@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autogd.experiments import showcase as plans
-from autogd.experiments import width_depth as grids
+from autogd.experiments import against_rivals as plans
+from autogd.experiments import sweeps as grids
 from autogd.report.reproduction import architectures, glance, showcase, width_depth
 from autogd.report.reproduction.curves import empty
 from autogd.report.reproduction.reading import moving
@@ -80,7 +80,7 @@ def test_a_claim_is_shown_at_the_last_scale_at_which_it_has_ended(tmp_path):
 
 
 def test_stand_ins_say_so_and_the_others_do_not(tmp_path):
-    from autogd.experiments.architectures import trials
+    from autogd.experiments.against_rivals import architectures as trials
 
     plan = {name: replace(c, lr=1e-3) if name.endswith("tuned") else c for name, c in trials("workstation").items()}
     runs = {name: recorded(tmp_path, name, config, 0.5, 0.5) for name, config in plan.items()}

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from autogd.cli.tables import table
-from autogd.experiments.coverage import Built, Trained, architectures, build, built, trained
-from autogd.experiments.shrunk import shrunk_names
+from autogd.experiments.coverage import Built, Trained, architectures, build, built, shrunk_names, trained
 
 __all__ = ["Options", "run"]
 

@@ -21,17 +21,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from autogd.cli.output import check_folder, check_output
 from autogd.cli.tables import add_heading, table
+from autogd.experiments.packed import WHERE
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
-from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome
 from autogd.experiments.quality.recipe import RIVALS
-from autogd.experiments.quality.recorder import Recorder
-from autogd.experiments.quality.records import COMMITTED, COMMITTED_LONG, Records
+from autogd.experiments.quality.records import COMMITTED, COMMITTED_LONG, Recorder, Records
 from autogd.experiments.quality.summary import LONG_OPTIMISERS, OPTIMISERS, Standing, standings, tally
-from autogd.experiments.quality.workloads import WORKLOADS
-from autogd.experiments.repository import WHERE
-from autogd.report.quality_figure import draw
-from autogd.report.quality_table import markdown, row, verdicts
+from autogd.experiments.quality.workloads import LONG, WORKLOADS
+from autogd.report.quality import draw, markdown, row, verdicts
 from autogd.rivals import require
 from autogd.training.records import write_whole
 

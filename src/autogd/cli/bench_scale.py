@@ -16,10 +16,9 @@ from rich.table import Table
 
 from autogd.cli.output import check_output
 from autogd.cli.tables import add_heading, table
-from autogd.experiments.scale.cost import Cost, costs, tensors_of
-from autogd.experiments.scale.shapes import SHAPES
-from autogd.report.scale_figure import draw_scale
-from autogd.report.scale_table import COLUMNS, cell
+from autogd.experiments.scale import Cost, costs, tensors_of
+from autogd.experiments.speed.tensors import SHAPES
+from autogd.report.scale import COLUMNS, cell, draw_scale
 
 __all__ = ["Options", "run"]
 

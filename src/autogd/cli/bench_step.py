@@ -23,10 +23,9 @@ from rich.table import Table
 from autogd.cli.output import check_output
 from autogd.cli.tables import add_heading, table
 from autogd.experiments.speed.growth import TENSORS, WEIGHTS, fit, growth
-from autogd.experiments.speed.share import NETWORKS, shares
-from autogd.experiments.speed.step_cost import CONTENDERS, REFERENCE, costs
+from autogd.experiments.speed.step_cost import CONTENDERS, NETWORKS, REFERENCE, costs, shares
 from autogd.experiments.speed.tensors import SETS
-from autogd.report.growth_figure import draw_growth
+from autogd.report.command_figures import draw_growth
 from autogd.rivals import require
 from autogd.training.distributed import find_device
 

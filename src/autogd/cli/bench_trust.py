@@ -19,14 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from autogd.cli.output import check_folder
 from autogd.cli.tables import add_heading, table
-from autogd.experiments.repository import WHERE
-from autogd.experiments.trust.attempt import attempt
+from autogd.experiments.packed import WHERE
 from autogd.experiments.trust.cell import Cell, Run
 from autogd.experiments.trust.cells import named
-from autogd.experiments.trust.grid import OPTIMISERS, OURS, REFERENCE, SEEDS, runs
 from autogd.experiments.trust.records import COMMITTED, Records
+from autogd.experiments.trust.runs import OPTIMISERS, OURS, REFERENCE, SEEDS, attempt, runs
 from autogd.experiments.trust.summary import Standing, count, standings
-from autogd.report.trust_table import lines, markdown, row
+from autogd.report.trust import lines, markdown, row
 from autogd.rivals import require
 
 __all__ = ["Options", "run"]

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from autogd.cli.tables import table
-from autogd.experiments.zoo import ZOO
-from autogd.experiments.zoo_race import RATES, Drop, drops
+from autogd.experiments.zoo import RATES, ZOO, Drop, drops
 
 __all__ = ["Options", "run"]
 

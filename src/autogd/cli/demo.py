@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from autogd.cli.output import PICTURES, check_output
 from autogd.cli.tables import table
 from autogd.experiments.demo import CONTENDERS, DEPTH, EPOCHS, WIDTH, Epoch, race
-from autogd.report.demo import draw
+from autogd.report.command_figures import draw_demo
 from autogd.training.threads import using
 
 __all__ = ["Options", "run"]
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
                 progress.update(bar, advance=1, note=f"test accuracy {100 * epoch.test_accuracy:5.1f}%")
     rows = [asdict(record) for record in records]
     title = f"A fully-connected network of {DEPTH} layers, width {WIDTH}, on the digits data set; nothing is tuned"
-    draw(rows, title, options.out)
+    draw_demo(rows, title, options.out)
     if options.json:
         print(jsonlib.dumps({"figure": str(options.out), "epochs": rows}))
         return 0

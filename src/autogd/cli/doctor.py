@@ -54,9 +54,9 @@ def run(options: Options) -> int:
         _try(f"{options.setup}: widen(1)", _widened(options.setup, setup[3]), *setup[1:3])
     diagnosis = doctor(*setup, full_batch=options.full_batch)
     if options.figure is not None and diagnosis.widths:
-        from autogd.report.width import draw
+        from autogd.report.command_figures import draw_width
 
-        draw(diagnosis.widths, options.figure)
+        draw_width(diagnosis.widths, options.figure)
     print(jsonlib.dumps(diagnosis.as_dict(), indent=1) if options.json else diagnosis)
     return 0 if diagnosis.sound else 1
 

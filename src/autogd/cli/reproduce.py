@@ -22,12 +22,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from autogd.cli.output import check_folder
 from autogd.cli.tables import table
 from autogd.experiments.catalogue import EXPERIMENTS, carry_out
-from autogd.experiments.cost import cost
-from autogd.experiments.effort import Effort, effort, left
-from autogd.experiments.meter import spent
-from autogd.experiments.packed import pack, unpack
-from autogd.experiments.preset import Scale
-from autogd.experiments.repository import WHERE
+from autogd.experiments.cost import Effort, cost, effort, left, spent
+from autogd.experiments.packed import WHERE, pack, unpack
+from autogd.experiments.trials import Scale
 from autogd.report.reproduction import Shown, glance, show, text
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole

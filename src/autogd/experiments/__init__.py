@@ -1,1 +1,1 @@
-"""The experiments: each is a function that returns its runs. Figures are drawn from the records of the runs."""
+"""Each experiment is a function that returns its runs; figures are drawn from the records of the runs."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autogd.experiments import architectures, batch_size, optimisers_table, showcase, versus_tuned, width_depth
-from autogd.experiments.meter import Meter
-from autogd.experiments.preset import Scale
-from autogd.experiments.tuned import settled
+from autogd.experiments import against_rivals, optimisers_table, sweeps
+from autogd.experiments.cost import Meter
+from autogd.experiments.trials import Scale, settled
 from autogd.training import Config, Run, Watch
 from autogd.training.study import run_study
 
@@ -25,11 +24,13 @@ class Experiment:
 
 
 EXPERIMENTS = {
-    "showcase": Experiment("a 32-layer network at defaults, ResNet-18 against grids, ResNet-50", showcase.trials),
-    "architectures": Experiment("four networks, AGD against tuned Adam", architectures.trials),
-    "versus-tuned": Experiment("eight layers, AGD against tuned Adam and tuned SGD", versus_tuned.trials),
-    "width-depth": Experiment("AGD at every width and depth, and its two phases", width_depth.trials),
-    "batch-size": Experiment("AGD at batches from 32 to 4,096", batch_size.trials),
+    "showcase": Experiment(
+        "a 32-layer network at defaults, ResNet-18 against grids, ResNet-50", against_rivals.showcase
+    ),
+    "architectures": Experiment("four networks, AGD against tuned Adam", against_rivals.architectures),
+    "versus-tuned": Experiment("eight layers, AGD against tuned Adam and tuned SGD", against_rivals.versus_tuned),
+    "width-depth": Experiment("AGD at every width and depth, and its two phases", sweeps.width_depth),
+    "batch-size": Experiment("AGD at batches from 32 to 4,096", sweeps.batch_size),
     "optimisers-table": Experiment("memory, width and depth scaling, measured", optimisers_table.trials),
     "theories-table": Experiment("which theory handles the loss and which the network", lambda scale: {}),
 }
@@ -42,10 +43,10 @@ def carry_out(
     where: Mapping[str, Any] | None = None,
     only: Sequence[str] | None = None,
 ) -> Iterator[Run]:
-    """Train every trial that is not recorded yet, and keep only its records; weights and checkpoints are deleted.
+    """Train every trial that is not recorded yet; keep its records, delete its weights and checkpoints.
 
-    cost.json beside the records has the planned and the spent core-hours. `only` names the trials to train, in order;
-    by default all.
+    cost.json, next to the records, has the planned and the spent core-hours. `only` names the trials to train,
+    in order; by default all.
 
     >>> import tempfile
     >>> trial = {"figure/small": Config(depth=2, width=8, epochs=1)}

@@ -1,9 +1,13 @@
-"""Estimate an experiment's cost before it starts: floating-point operations, counted on torch's meta device."""
+"""The cost of experiments in core-hours: planned before a run starts, measured while it runs."""
 
+import json
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,9 +16,10 @@ from autogd import models
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import unit_direction
 from autogd.reading.catalogue import read_roles
-from autogd.training.config import Config
+from autogd.training import Config, Run, Watch
+from autogd.training.records import write_whole
 
-__all__ = ["Cost", "cost"]
+__all__ = ["Cost", "Effort", "Meter", "cost", "effort", "left", "spent"]
 
 # shape of a sample, classes, samples for training and for testing
 SETS = {
@@ -27,6 +32,7 @@ CORE_RATE = 5.5e10  # operations a second of one core with AVX2 in float32, as m
 CORE_STEP = 2.5e-3  # fixed seconds of a core per step: batch and update
 RATE = 1e13  # operations a second of a data-centre GPU in float32, a low estimate
 STEP = 5e-3  # fixed seconds per step
+WRITE_EVERY = 60.0  # processor seconds between two writes of a meter; a killed run loses at most these
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class Cost:
 def cost(configs: Iterable[Config]) -> Cost:
     """The total cost of some runs: forward and backward passes, and the polar factors of StochasticAGD.
 
-    Other optimisers' steps are cheap compared with the passes. A polar factor grows with the cube of the width,
-    whatever the batch.
+    The steps of other optimisers are cheap compared with the passes. The cost of a polar factor grows with the cube of
+    the width, and does not depend on the batch size.
 
     >>> cost([Config(depth=2, width=10, epochs=1, batch_size=1437)]).steps
     1
@@ -105,3 +111,97 @@ def _direction(shape: torch.Size, atom: Atom) -> int:
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as polar:
         unit_direction(torch.zeros(shape), atom, "spectral")
     return polar.get_total_flops()
+
+
+class Meter(Watch):
+    """Counts the processor seconds of a run, and continues the count if the run is resumed.
+
+    >>> import tempfile
+    >>> from autogd.training import Config, train
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.create(Config(depth=2, width=8, epochs=1), Path(folder) / "run")
+    ...     _ = train(run, [Meter()])
+    ...     sorted(spent(run))
+    ['planned_core_hours', 'spent_core_hours']
+    """
+
+    def start(self, run: Run, step: int, steps: int) -> None:
+        """Read what was planned and spent so far."""
+        self.run, self.started, self.written = run, time.process_time(), 0.0
+        before = spent(run)
+        self.before = before.get("spent_core_hours", 0.0)
+        self.planned = before.get("planned_core_hours", cost([run.config()]).core_hours)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Write at most once a minute of processor time."""
+        if time.process_time() - self.started - self.written > WRITE_EVERY:
+            self._write()
+
+    def end(self) -> None:
+        """Write the core-hours so far."""
+        self._write()
+
+    def _write(self) -> None:
+        self.written = time.process_time() - self.started
+        found = {"planned_core_hours": self.planned, "spent_core_hours": self.before + self.written / 3600}
+        rounded = {name: float(f"{hours:.3g}") for name, hours in found.items()}
+        write_whole(_place(self.run), json.dumps(rounded) + "\n")
+
+
+def spent(run: Run) -> dict[str, float]:
+    """Planned and spent core-hours of a run; empty if they were not counted.
+
+    >>> spent(Run(Path("nowhere")))
+    {}
+    """
+    place = _place(run)
+    return json.loads(place.read_text()) if place.is_file() else {}
+
+
+def _place(run: Run) -> Path:
+    return run.path / "cost.json"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The runs of a figure, and their core-hours.
+
+    Args:
+        runs: number of runs.
+        ended: number of runs that have ended.
+        planned: core-hours planned for all runs.
+        planned_of_ended: core-hours planned for the ended runs.
+        spent: core-hours spent so far.
+    """
+
+    runs: int
+    ended: int
+    planned: float
+    planned_of_ended: float
+    spent: float
+
+
+def effort(figure: str, trials: Mapping[str, Config], folder: Path) -> Effort:
+    """The effort of a figure; a run that belongs to another figure is not counted.
+
+    >>> effort("net", {"net/small": Config(epochs=1), "other/small": Config()}, Path("nowhere")).runs
+    1
+    """
+    own = {name: config for name, config in trials.items() if name.startswith(f"{figure}/")}
+    ended = [name for name in own if Run(folder / name).summary() is not None]
+    return Effort(
+        runs=len(own),
+        ended=len(ended),
+        planned=cost(own.values()).core_hours,
+        planned_of_ended=cost(own[name] for name in ended).core_hours,
+        spent=sum(spent(Run(folder / name)).get("spent_core_hours", 0.0) for name in own),
+    )
+
+
+def left(config: Config, run: Run) -> float:
+    """Core-hours that a run still needs, for the epochs that are not recorded.
+
+    >>> left(Config(), Run(Path("nowhere"))) == cost([Config()]).core_hours
+    True
+    """
+    return cost([config]).core_hours * (1 - len(run.metrics()) / config.epochs)

@@ -1,4 +1,4 @@
-"""A 32-layer network that AGD and StochasticAGD train and that Adam and SGD at their defaults do not."""
+"""A 32-layer network: AGD and StochasticAGD train it, Adam and SGD at their defaults do not."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -34,7 +34,7 @@ class Epoch:
 def race(optimiser: str, epochs: int = EPOCHS, seed: int = 0) -> Iterator[Epoch]:
     """Train the network with one contender and report every epoch.
 
-    Ours start from their own initialisation, the rivals from PyTorch's, as in the paper.
+    AGD and StochasticAGD start from `initialise_`, the rivals from PyTorch's initialisation, as in the paper.
 
     >>> [epoch.epoch for epoch in race("AGD", epochs=1)]
     [1]
@@ -67,7 +67,7 @@ def _contender(name: str, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), lr=1e-3)
     if name == "SGD":
         return torch.optim.SGD(model.parameters(), lr=0.1)
-    raise ValueError(f"{name}: the demo knows {', '.join(CONTENDERS)}")
+    raise ValueError(f"{name}: not known; choose from {', '.join(CONTENDERS)}")
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from autogd import baselines
-from autogd.experiments.preset import Scale, against, published
+from autogd.experiments.trials import Scale, against, published
 from autogd.models import FCN
 from autogd.training.config import Config
 
@@ -50,7 +50,7 @@ def trials(scale: Scale) -> dict[str, Config]:
 
 
 def bytes_per_weight(optimiser: str) -> float:
-    """Bytes per weight, of weights and optimiser state after one step; the float32 weights are 4 of them.
+    """Bytes per weight after one step: 4 for the float32 weight itself, the rest for optimiser state.
 
     >>> bytes_per_weight("agd")
     4.0
@@ -62,7 +62,7 @@ def bytes_per_weight(optimiser: str) -> float:
 
     def closure() -> Tensor:
         loss: Tensor = model(inputs).square().mean()
-        if torch.is_grad_enabled():  # an optimiser may evaluate the batch again after its step
+        if torch.is_grad_enabled():  # some optimisers replay the batch without gradients after their step
             loss.backward()
         return loss
 

@@ -1,7 +1,7 @@
-"""Records of many runs in one file per figure: one line of JSON for each finished run.
+"""The published records: one file per figure, with one line of JSON for each finished run.
 
-A run is a folder while it trains. Packed, the runs of a figure are one file for the repository. Unpacked, they are
-folders again: figures are drawn from them, and they are not trained again.
+A run is a folder while it trains. `pack` adds a finished run to the file of its figure, for the repository. `unpack`
+restores the folders, so that figures are drawn from them and no run is trained twice.
 """
 
 import fcntl
@@ -15,7 +15,12 @@ from typing import Any
 from autogd.training import Run
 from autogd.training.records import write_whole
 
-__all__ = ["locked", "pack", "unpack"]
+__all__ = ["RECORDS", "WHERE", "locked", "pack", "unpack"]
+
+RECORDS = Path(__file__).parents[3] / "records"
+"""The folder of a checkout; an installed package has none."""
+WHERE = "The published records are in the folder `records` of the project's repository, not in the installed package"
+"""For messages to users of an installed package."""
 
 _FILES = ("config.json", "summary.json", "cost.json", "steps.json")
 
@@ -59,7 +64,7 @@ def unpack(records: Path, folder: Path) -> list[str]:
                 continue
             place.mkdir(parents=True, exist_ok=True)
             write_whole(place / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in found["metrics"]))
-            # the config last: a folder without it is no run, so an interrupted unpacking is repeated
+            # write the config last: a folder without it is no run, so an interrupted unpacking is repeated
             for each in reversed(_FILES):
                 if each in found:
                     write_whole(place / each, json.dumps(found[each], indent=1) + "\n")
@@ -69,7 +74,7 @@ def unpack(records: Path, folder: Path) -> list[str]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that several commands can rewrite a file in it without losing each other's lines.
+    """Lock a folder while a file in it is rewritten, so that no command loses the lines of another.
 
     >>> with locked(Path(".")):
     ...     pass

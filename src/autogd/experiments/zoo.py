@@ -1,18 +1,23 @@
-"""Other people's models: tiny configurations of `transformers` architectures, each with one fixed batch."""
+"""Other people's models: tiny `transformers` architectures, and how far optimisers lower their loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ZOO", "Specimen", "specimen"]
+from autogd.optim import AGD, StochasticAGD
+from autogd.reading import initialise_
+
+__all__ = ["RATES", "RUNS", "ZOO", "Drop", "Specimen", "descend", "drops", "specimen"]
 
 
 @dataclass(frozen=True)
 class Specimen:
-    """A model and the loss of its one batch, in training mode but without dropout."""
+    """A model and the loss of its one fixed batch, in training mode but without dropout."""
 
     name: str
     model: nn.Module
@@ -52,10 +57,8 @@ def _image_batch(classes: int = 8, size: int = 16) -> dict[str, Any]:
 
 def _bert(t: Any) -> tuple[nn.Module, dict[str, Any]]:
     ids = _ids()
-    return t.BertForMaskedLM(t.BertConfig(**TEXT, **SMALL, max_position_embeddings=32)), {
-        "input_ids": ids,
-        "labels": ids,
-    }
+    batch = {"input_ids": ids, "labels": ids}
+    return t.BertForMaskedLM(t.BertConfig(**TEXT, **SMALL, max_position_embeddings=32)), batch
 
 
 def _gpt2(t: Any) -> tuple[nn.Module, dict[str, Any]]:
@@ -125,14 +128,7 @@ def _resnet(t: Any) -> tuple[nn.Module, dict[str, Any]]:
 
 def _clip(t: Any) -> tuple[nn.Module, dict[str, Any]]:
     part = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    text = {
-        **part,
-        "vocab_size": 64,
-        "max_position_embeddings": 32,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    }
+    text = {**part, **TEXT, "max_position_embeddings": 32, "bos_token_id": 1, "eos_token_id": 2}
     config = t.CLIPConfig(text_config=text, vision_config={**part, **IMAGE}, projection_dim=16)
     batch = {"input_ids": _ids(), "pixel_values": torch.randn(8, 3, 16, 16), "return_loss": True}
     return t.CLIPModel(config), batch
@@ -190,3 +186,65 @@ ZOO: dict[str, Callable[[Any], tuple[nn.Module, dict[str, Any]]]] = {
     "Mamba": _mamba,
     "BERT + LoRA": _bert_lora,
 }
+
+
+RATES = (1e-4, 1e-3, 1e-2)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How far a loss fell after 30 steps and after all steps, and how many of the first 30 steps lowered it."""
+
+    architecture: str
+    optimiser: str
+    start: float
+    after_30: float
+    after_all: float
+    lowered: int
+
+
+def descend(loss: Callable[[], Tensor], optimiser: torch.optim.Optimizer, steps: int) -> list[float]:
+    """The loss before every step on one fixed batch, and after the last.
+
+    >>> p = nn.Parameter(torch.ones(()))
+    >>> descend(lambda: p * p, torch.optim.SGD([p], lr=0.25), 1)
+    [1.0, 0.25]
+    """
+    losses = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        value = loss()
+        value.backward()
+        losses.append(float(value.detach()))
+        optimiser.step()
+    with torch.no_grad():
+        return [*losses, float(loss())]
+
+
+def _adam(rate: float, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), rate)
+
+
+def _adam_from_ours(rate: float, model: nn.Module) -> torch.optim.Optimizer:
+    return _adam(rate, initialise_(model))
+
+
+RUNS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "AGD": AGD,
+    "AGD, initialise_": lambda model: AGD(initialise_(model)),
+    "StochasticAGD": StochasticAGD,
+    "StochasticAGD, initialise_": lambda model: StochasticAGD(initialise_(model)),
+    **{f"Adam {rate:g}": partial(_adam, rate) for rate in RATES},
+    **{f"Adam {rate:g}, initialise_": partial(_adam_from_ours, rate) for rate in RATES},
+}
+"""The runs on every architecture, from its own weights and from `initialise_`."""
+
+
+def drops(architecture: str, steps: int = 30, seed: int = 0) -> Iterator[Drop]:
+    """All runs on one architecture; the loss is that of the weights in training, not of their average."""
+    for name, make in RUNS.items():
+        subject = specimen(architecture, seed)
+        optimiser = make(subject.model)
+        losses = descend(subject.loss, optimiser, steps)
+        lowered = sum(b < a for a, b in pairwise(losses[:31]))
+        yield Drop(architecture, name, losses[0], losses[0] - losses[min(30, steps)], losses[0] - losses[-1], lowered)

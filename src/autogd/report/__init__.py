@@ -1,4 +1,4 @@
-"""Records become tables, figures and one self-contained page; nothing is ever trained here."""
+"""From records to tables, figures and one self-contained page; nothing is trained here."""
 
 from autogd.report.figures import draw
 from autogd.report.page import write_page

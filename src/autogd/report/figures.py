@@ -9,14 +9,14 @@ from autogd.report.tables import Group, one_a_seed
 __all__ = ["COLOURS", "PANELS", "draw", "png_with_legend", "series_styles"]
 
 PANELS = ("objective", "accuracy", "learning_rate", "update_size")
-# distinct in grey by their dashes, and for colour-blind readers
+# distinct for colour-blind readers, and in grey by their dashes
 COLOURS = ("#0b3d91", "#e6730a", "#1b9e77", "#c2185b", "#56b4e9", "#333333", "#9467bd", "#8c6d31")
 REST = "#bbbbbb"
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), "-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 _Histories = list[list[dict[str, Any]]]
 _TITLES = {
     "objective": "training objective",
-    "accuracy": "accuracy: test, and training thin",
+    "accuracy": "accuracy: test thick, training thin",
     "test_objective": "test objective",
     "learning_rate": "learning rate: mean, min to max",
     "eta": "η, the relative size of a step: mean, min to max",
@@ -25,7 +25,7 @@ _TITLES = {
 
 
 def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[str] = PANELS) -> bytes:
-    """The panels as one picture: for each group, the mean over its seeds as a line, and a band.
+    """The panels as one picture; each group is a line, the mean over its seeds, and a band.
 
     The band of objective and accuracy is the range over the seeds. The band of learning rate and update size is the
     range over each epoch's steps.
@@ -71,7 +71,7 @@ def draw(groups: Sequence[Group], kind: Literal["png", "svg"], panels: Sequence[
 
 
 def png_with_legend(figure: Any) -> bytes:
-    """The figure as a PNG; below all panels, the legend of the one with the most lines."""
+    """The figure as a PNG; the legend below all panels is that of the panel with the most lines."""
     handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda legend: len(legend[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     buffer = io.BytesIO()
@@ -111,7 +111,7 @@ def _cut(label: str, longest: int = 60) -> str:
 
 
 def _best_first(shown: list[tuple[Group, _Histories]]) -> list[tuple[Group, _Histories]]:
-    """The groups in their order, if all have a colour; otherwise by their last objective, so that the best have one."""
+    """The groups in their order; if colours are too few, the lowest last objective first, so that the best have one."""
     if len(shown) <= len(COLOURS):
         return shown
 
@@ -132,7 +132,7 @@ def _histories(group: Group) -> list[list[dict[str, Any]]]:
 
 
 def _rounded(value: float) -> float:
-    """Without the last digits: matplotlib warns of an axis that is as short as a rounding error of a constant rate."""
+    """Drop the last digits: matplotlib warns if an axis spans only the rounding errors of a constant rate."""
     return float(f"{value:.9g}")
 
 

@@ -1,4 +1,4 @@
-"""Tables as Markdown, and pages whose parts are written by a script."""
+"""Tables as Markdown, and pages whose parts are filled in by a script."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

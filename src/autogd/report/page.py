@@ -40,12 +40,12 @@ def page(runs: Sequence[Run]) -> str:
     """
     groups = group_runs(runs)
     sections = [
-        "<h2>What came of it</h2>",
+        "<h2>Results</h2>",
         _results(summarise(groups)),
         *_aside(runs, groups),
         "<h2>Curves</h2>",
         '<div class="figures">' + "".join(_figure(groups, panel) for panel in PANELS) + "</div>",
-        "<h2>What was run</h2>",
+        "<h2>Runs</h2>",
         _settings(runs),
         *_errors(runs),
     ]
@@ -76,12 +76,12 @@ def _aside(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
     counted = sum(len(one_a_seed(group.runs)) for group in groups)
     empty = sum(not run.metrics() and run.summary() is None for run in runs)
     repeated = len(runs) - counted - empty
-    told = []
+    left_out = []
     if empty:
-        told.append(f"{empty} without an epoch")
+        left_out.append(f"{empty} without an epoch")
     if repeated:
-        told.append(f"{repeated} of a seed that another run with the same settings has")
-    return [f"<p>Not counted: {', '.join(told)}.</p>"] if told else []
+        left_out.append(f"{repeated} of a seed that another run with the same settings has")
+    return [f"<p>Not counted: {', '.join(left_out)}.</p>"] if left_out else []
 
 
 def _title(groups: Sequence[Group]) -> str:

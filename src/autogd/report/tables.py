@@ -72,7 +72,7 @@ def summarise(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """One row per group: mean and spread (standard deviation) over the seeds of the last epoch's numbers.
 
     A seed counts once: if it has several runs, the longest counts, or the last of equally long ones. A run without an
-    epoch does not count. Diverged runs are counted, but are not in the means. The spread of one seed is None.
+    epoch does not count. Diverged runs count as runs, but the means leave them out. The spread of one seed is None.
 
     >>> summarise([Group("nothing yet", [])])[0]["objective_mean"] is None
     True

@@ -1,15 +1,15 @@
-"""The cells of tuned and untuned rivals, and the search for the best learning rate.
+"""The runs of one optimiser on one workload, and the search for the best learning rate.
 
-The suite's grids are half decades, with a constant and with a cosine schedule; a long workload names its own rates.
+The grids of the suite are half decades, with a constant and with a cosine schedule. A long workload has its own rates.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import get_args
 
-from autogd.experiments.quality.long import EVERY
 from autogd.experiments.quality.race import Cell, Outcome, Schedule
 from autogd.experiments.quality.recipe import RIVALS
+from autogd.experiments.quality.workloads import EVERY
 
 __all__ = [
     "LONG_SEEDS",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SEEDS = (0, 1, 2)
-LONG_SEEDS = (0,)  # by default
+LONG_SEEDS = (0,)  # the default for long workloads
 OURS = ("agd-stochastic", "agd-averaged", "agd")
 """Our optimisers, with nothing to set."""
 # a search starts with these rates, 10^(k/2), and widens until the best is not at an edge
@@ -52,7 +52,7 @@ Run = Callable[[Cell], Outcome]
 
 
 def rate(k: int) -> float:
-    """Half decades.
+    """The rate 10^(k/2), rounded to three digits.
 
     >>> [rate(k) for k in (-6, -5)]
     [0.001, 0.00316]
@@ -109,7 +109,7 @@ def is_tuned(workload: str, optimiser: str) -> bool:
 
 
 def searched(workload: str, optimiser: str, run: Run) -> Iterator[Outcome]:
-    """All grids that a workload has for a tuned optimiser.
+    """Run all grids of a tuned optimiser on a workload.
 
     >>> def fake(cell):
     ...     return Outcome(cell, 1, [cell.lr], [0.0], [0.0], [0.0], 0.0)
@@ -128,7 +128,7 @@ def searched(workload: str, optimiser: str, run: Run) -> Iterator[Outcome]:
 def trial(workload: str, optimiser: str, run: Run, seeds: Iterable[int] = SEEDS) -> Iterator[Outcome]:
     """All runs of one optimiser on one workload: its grid, if it is tuned, then every seed.
 
-    A tuned rival without rates on a long workload does not run there.
+    A tuned rival is skipped on a long workload that has no rates for it.
 
     >>> def fake(cell):
     ...     return Outcome(cell, 1, [abs(cell.lr - 1e-3)], [0.0], [0.0], [0.0], 0.0)

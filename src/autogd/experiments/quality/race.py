@@ -1,4 +1,4 @@
-"""One optimiser at one setting and seed on one workload."""
+"""One run: one optimiser, at one setting and seed, on one workload."""
 
 import copy
 import math
@@ -13,26 +13,25 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from autogd import baselines
-from autogd.experiments.quality.long import EVERY
 from autogd.experiments.quality.recipe import RIVALS, Recipe
 from autogd.experiments.quality.sources import SOURCES, Batch, Source
-from autogd.experiments.quality.workloads import Workload
-from autogd.experiments.stepping import take_step
+from autogd.experiments.quality.workloads import EVERY, Workload
 from autogd.reading.initialise import initialise_
 from autogd.training import seeds
 
-__all__ = ["POINTS", "Cell", "Outcome", "race"]
+__all__ = ["POINTS", "Cell", "Outcome", "race", "take_step"]
+
 
 POINTS = 10  # validations per run
-STATISTICS = 50  # batches that renew the statistics of batch norm: ten leave 0.5% of noise in the loss
+STATISTICS = 50  # batches for new batch-norm statistics; with ten, the loss has 0.5% noise
 PIECE = 200  # samples per validation batch: larger tensors are slower
-BEFORE = 300  # steps of pre-training, if the workload has it
+BEFORE = 300  # steps of pre-training, for a workload that has it
 Schedule = Literal["constant", "cosine"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run."""
+    """An optimiser, its setting and its seed, on a workload."""
 
     workload: str
     optimiser: str
@@ -49,7 +48,7 @@ class Outcome:
         loss: infinite from the point where the run diverged.
         accuracy: nan if there are no classes.
         train: means over the steps since the last point.
-        rate: the optimiser's learning rate there.
+        rate: the optimiser's learning rate at each point.
         seconds: processor time of all training steps, without validation.
         data: a hash of the data, if they depend on the machine.
     """
@@ -101,7 +100,7 @@ def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], No
             with baselines.averaged(optimiser):
                 if baselines.entry(cell.optimiser).averages:
                     _renew_statistics(model, source, workload, draws.initial_seed())
-                here, hits = _judge(model, workload, source.held_out)
+                here, hits = _validate(model, workload, source.held_out)
             loss.append(here)
             accuracy.append(hits)
             train.append(sum(since) / len(since))
@@ -117,9 +116,43 @@ def race(cell: Cell, data_dir: str | None = None, watch: Callable[[int, int], No
     return Outcome(cell, steps, loss, accuracy, train, rate, seconds, source.digest)
 
 
+def take_step(
+    model: nn.Module, optimiser: baselines.Optimiser, loss: Callable[[], Tensor], clip: float | None = None
+) -> float:
+    """Take a step and return the loss before it; infinite if the optimiser rejects a gradient that is not finite.
+
+    Args:
+        model: its gradients are cleared first.
+        optimiser: any of `baselines`.
+        loss: the loss of a batch.
+        clip: the largest norm of the gradients; None for no clipping.
+
+    >>> model = nn.Linear(1, 1)
+    >>> take_step(model, torch.optim.SGD(model.parameters()), lambda: model(torch.ones(1, 1)).sum() * 0 + 2)
+    2.0
+    """
+
+    def closure() -> Tensor:
+        if torch.is_grad_enabled():
+            model.zero_grad(set_to_none=True)
+        value = loss()
+        if torch.is_grad_enabled():
+            value.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+        return value
+
+    try:
+        return float(optimiser.step(closure).detach())
+    except ValueError as error:
+        if "no weight was changed" not in str(error):
+            raise
+        return math.inf
+
+
 def _start(cell: Cell, workload: Workload, data_dir: str | None) -> nn.Module:
     if workload.before:
-        model = copy.deepcopy(_before(cell.workload, data_dir, cell.seed))
+        model = copy.deepcopy(_pretrained(cell.workload, data_dir, cell.seed))
     else:
         seeds.plant(torch.device("cpu"), cell.seed, cell.workload, "start")
         if workload.own_start:
@@ -131,7 +164,7 @@ def _start(cell: Cell, workload: Workload, data_dir: str | None) -> nn.Module:
 
 
 @lru_cache(maxsize=1)
-def _before(name: str, data_dir: str | None, seed: int) -> nn.Module:
+def _pretrained(name: str, data_dir: str | None, seed: int) -> nn.Module:
     workload = EVERY[name]
     seeds.plant(torch.device("cpu"), seed, name, "start")
     model = workload.model()
@@ -166,21 +199,21 @@ def _step(
     )
 
 
-def _judge(model: nn.Module, workload: Workload, held_out: Batch) -> tuple[float, float]:
+def _validate(model: nn.Module, workload: Workload, held_out: Batch) -> tuple[float, float]:
     model.eval()
     loss, hits = 0.0, 0.0
     with torch.no_grad():
         for inputs, targets in zip(*(part.split(PIECE) for part in held_out), strict=True):
-            output, weight = model(inputs), len(inputs) / len(held_out[0])
-            loss += weight * float(workload.loss(output, targets))
+            output, share = model(inputs), len(inputs) / len(held_out[0])
+            loss += share * float(workload.loss(output, targets))
             labelled = not targets.is_floating_point()
-            hits += weight * float((output.argmax(-1) == targets).float().mean()) if labelled else math.nan
+            hits += share * float((output.argmax(-1) == targets).float().mean()) if labelled else math.nan
     model.train()
     return loss if math.isfinite(loss) else math.inf, hits
 
 
 def _renew_statistics(model: nn.Module, source: Source, workload: Workload, seed: int) -> None:
-    """Averaged weights need their own batch-norm statistics."""
+    """Compute new batch-norm statistics, for averaged weights."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         draws = torch.Generator().manual_seed(seed)
         indices = [torch.randint(source.samples, (workload.batch,), generator=draws) for _ in range(STATISTICS)]

@@ -41,8 +41,8 @@ class Recipe:
         """The factor of the learning rate at a step, counted from zero."""
         if step < self.warm:
             return (step + 1) / (self.warm + 1)
-        turn = math.cos(math.pi * (step - self.warm) / (steps - self.warm))
-        return self.floor + (1 - self.floor) / 2 * (1 + turn)
+        cosine = math.cos(math.pi * (step - self.warm) / (steps - self.warm))
+        return self.floor + (1 - self.floor) / 2 * (1 + cosine)
 
     def build(self, name: str, model: nn.Module, lr: float | None) -> baselines.Optimiser:
         """The optimiser of that name, with the recipe's decay and betas.

@@ -1,18 +1,22 @@
-"""Outcomes as lines of JSON, one per run: in one file, or in a folder with one file per workload."""
+"""Outcomes as lines of JSON, one per run; and a recorder that runs only what is missing."""
 
 import json
 import math
-from collections.abc import Iterator
+import platform
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from autogd.experiments.packed import locked
-from autogd.experiments.quality.race import Cell, Outcome
-from autogd.experiments.repository import RECORDS
+import torch
+
+from autogd.experiments.packed import RECORDS, locked
+from autogd.experiments.quality.race import Cell, Outcome, race
+from autogd.experiments.quality.sources import SOURCES
+from autogd.experiments.quality.workloads import EVERY
 from autogd.training.records import write_whole
 
-__all__ = ["COMMITTED", "COMMITTED_LONG", "Records"]
+__all__ = ["COMMITTED", "COMMITTED_LONG", "Recorder", "Records"]
 
 COMMITTED = RECORDS / "quality.jsonl"
 """The published runs."""
@@ -24,8 +28,9 @@ class Records:
     """The outcomes of runs.
 
     Args:
-        folder: where outcomes are read from and added to; a name that ends in .jsonl is one file for all workloads.
-        below: records that count if the folder has no outcome of a cell; they are never written to.
+        folder: where outcomes are read and added, one file per workload; or one file for all, if the name
+            ends in .jsonl.
+        below: records to read if the folder has no outcome of a cell; nothing is added to them.
 
     >>> import tempfile
     >>> cell = Cell("diabetes", "adam", lr=1e-3)
@@ -87,3 +92,70 @@ def _read(fields: dict[str, Any]) -> Outcome:
     for name, missing in (("loss", math.inf), ("train", math.inf), ("accuracy", math.nan), ("rate", math.nan)):
         fields[name] = [missing if value is None else value for value in fields[name]]
     return Outcome(cell, **fields)
+
+
+class Recorder:
+    """Looks up a run in the records; if it is missing, runs it on one torch thread and records it.
+
+    Args:
+        records: where outcomes are looked up and added.
+        data_dir: the folder of the data sets.
+        watch: called during a run with the cell, the step and the number of steps.
+        done: called with every new outcome.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> cell, news = Cell("diabetes", "adam", lr=1e-3), []
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Recorder(Records(Path(folder)), done=news.append)
+    ...     again = [run(cell).cell == run(cell).cell]
+    >>> again, len(news)
+    ([True], 1)
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        data_dir: str | None = None,
+        watch: Callable[[Cell, int, int], None] | None = None,
+        done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.records, self.data_dir, self.watch, self.done = records, data_dir, watch, done
+
+    def __call__(self, cell: Cell) -> Outcome:
+        """The outcome of a cell."""
+        found = self.records.find(cell)
+        if found and found.steps == EVERY[cell.workload].steps:  # else it has another budget, and does not count
+            return found
+        self._check_data(cell)
+        if self.watch:
+            self.watch(cell, 0, EVERY[cell.workload].steps)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # so that processor seconds measure work, not waiting threads
+        try:
+            outcome = race(cell, self.data_dir, self._step(cell))
+        finally:
+            torch.set_num_threads(threads)
+        self.records.add(outcome)
+        if self.done:
+            self.done(outcome)
+        return outcome
+
+    def _check_data(self, cell: Cell) -> None:
+        recorded = {outcome.data for outcome in self.records.of(cell.workload) if outcome.data}
+        if not recorded:
+            return
+        here = SOURCES[EVERY[cell.workload].data](self.data_dir).digest
+        if recorded != {here}:
+            raise ValueError(
+                f"{cell.workload}: the records are of other data: they say {', '.join(sorted(recorded))}, this machine "
+                f"has {here} ({EVERY[cell.workload].data}; Python {platform.python_version()}). Use the Python of "
+                "the records, or run the whole workload again with --fresh and a new --out"
+            )
+
+    def _step(self, cell: Cell) -> Callable[[int, int], None]:
+        def forward(step: int, steps: int) -> None:
+            if self.watch:
+                self.watch(cell, step, steps)
+
+        return forward

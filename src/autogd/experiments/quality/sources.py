@@ -1,8 +1,14 @@
-"""The benchmark's data: training batches and validation sets."""
+"""The data of the benchmark: training batches and validation sets.
 
+The data of the long workloads do not run out: all of CIFAR-10 with crops and flips, and texts longer than the budget.
+"""
+
+import hashlib
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,7 +18,7 @@ from autogd.data.fetch import data_folder
 from autogd.data.task import Split, TensorSplit
 from autogd.training.seeds import generator
 
-__all__ = ["SOURCES", "Batch", "Source"]
+__all__ = ["BYTES", "SOURCES", "Batch", "Source", "library", "read_bytes", "read_characters", "read_cifar"]
 
 Batch = tuple[Tensor, Tensor]
 HELD_OUT = 1000  # validation samples, from the test set
@@ -26,7 +32,7 @@ class Source:
         batch: the samples at some indices.
         samples: the number of training samples.
         held_out: the validation set.
-        vary: the same as `batch`, with augmentation; None for none.
+        vary: the same with augmentation; None if there is none.
         digest: a hash of the data, if they depend on the machine; else empty.
     """
 
@@ -132,6 +138,92 @@ def _cells(data_dir: str | None) -> Source:
     return _table(values[:, :20], values[:, 20:])
 
 
+BYTES = 6_000_000
+"""Read so many bytes of the library."""
+CONTEXT = 64
+WINDOWS = 1000  # held out, of the library
+# folders to skip: tests, tables, generated text, programs
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
+LEFT_OUT |= {"idlelib", "lib2to3", "turtledemo", "ensurepip"}
+
+
+def read_cifar(data_dir: str | None) -> Source:
+    """All of CIFAR-10: training with crops and flips, validation on the whole test set."""
+    task = load("cifar10", data_dir, download=False)
+    assert task.augment
+    augment = task.augment
+
+    def plain(indices: Tensor) -> Batch:
+        inputs, labels = task.train.batch(indices)
+        return task.prepare(inputs), labels
+
+    def varied(indices: Tensor, draws: torch.Generator) -> Batch:
+        inputs, labels = task.train.batch(indices)
+        return task.prepare(augment(inputs, draws)), labels
+
+    inputs, labels = task.test.batch(torch.arange(len(task.test)))
+    return Source(plain, len(task.train), (task.prepare(inputs), labels), vary=varied)
+
+
+def read_characters(data_dir: str | None) -> Source:
+    """Tiny Shakespeare as characters, in windows at any offset; six batches of 200 from the last tenth are held out."""
+    text = (data_folder(data_dir) / "tinyshakespeare.txt").read_text()
+    code = {character: i for i, character in enumerate(sorted(set(text)))}
+    codes = torch.tensor([code[character] for character in text])
+    cut = int(0.9 * len(codes))
+    train, test = codes[:cut], codes[cut:]
+    held = [
+        torch.randint(len(test) - CONTEXT - 1, (200,), generator=torch.Generator().manual_seed(7 + i)) for i in range(6)
+    ]
+    return Source(lambda at: _windows(train, at), len(train) - CONTEXT - 1, _windows(test, torch.cat(held)))
+
+
+def read_bytes(data_dir: str | None) -> Source:
+    """The sources of Python's standard library as bytes, cut into windows; the last twentieth is held out."""
+    return _cut(library(Path(sysconfig.get_paths()["stdlib"]), BYTES))
+
+
+def library(folder: Path, size: int) -> bytes:
+    """The Python files of a folder, concatenated in the order of their names, up to a size.
+
+    Tests, tables of codes, generated files and programs are left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("b.py", "a.py", "tests.txt"):
+    ...         _ = Path(folder, name).write_text(f"# {name}\\n")
+    ...     library(Path(folder), 12)
+    b'# a.py\\n# b.p'
+    """
+    files = {path.relative_to(folder): path for path in folder.rglob("*.py")}
+    parts: list[bytes] = []
+    for name in sorted(files, key=Path.as_posix):
+        generated = name.name.startswith("_sysconfigdata") or name.parts[0].startswith("config-")
+        if not generated and not LEFT_OUT & set(name.parts):
+            parts.append(files[name].read_bytes())
+            if sum(map(len, parts)) >= size:
+                break
+    return b"".join(parts)[:size]
+
+
+def _cut(text: bytes) -> Source:
+    codes = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    cut = len(codes) - len(codes) // 20
+    train, test = codes[:cut], codes[cut:]
+    places = torch.arange(WINDOWS) * ((len(test) - CONTEXT - 1) // WINDOWS)
+    return Source(
+        lambda indices: _windows(train, indices * CONTEXT),
+        (len(train) - 1) // CONTEXT,
+        _windows(test, places),
+        digest=f"sha256:{hashlib.sha256(text).hexdigest()}",
+    )
+
+
+def _windows(codes: Tensor, at: Tensor) -> Batch:
+    rows = codes[at.unsqueeze(1) + torch.arange(CONTEXT + 1)].long()
+    return rows[:, :-1], rows[:, 1:]
+
+
 SOURCES: dict[str, Callable[[str | None], Source]] = {
     name: lru_cache(read)
     for name, read in {
@@ -147,6 +239,9 @@ SOURCES: dict[str, Callable[[str | None], Source]] = {
         "text, windows of 16": _text(16, 256),
         "diabetes": _diabetes,
         "cells": _cells,
+        "cifar10, all, crops and flips": read_cifar,
+        "text, recipe's windows of 64": read_characters,
+        "Python's library, 6 MB": read_bytes,
     }.items()
 }
-"""How each is read from a data folder."""
+"""By name: how to read it from a data folder."""

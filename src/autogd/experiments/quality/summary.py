@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from autogd.experiments.quality.grid import OURS, SEEDS, TUNED, UNTUNED, best, is_tuned
-from autogd.experiments.quality.long import LONG
 from autogd.experiments.quality.race import Cell, Outcome, Schedule
 from autogd.experiments.quality.recipe import RIVALS
+from autogd.experiments.quality.workloads import LONG
 
 __all__ = [
     "EVERYONE",
@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 OPTIMISERS = (*OURS, *TUNED, *UNTUNED)
-"""In the order of the table."""
+"""Of the suite, in the order of the table."""
 LONG_OPTIMISERS = (*OURS, *RIVALS, *UNTUNED)
-"""The same for long workloads."""
+"""Of the long workloads, in the order of the table."""
 REFERENCES = ("adam", "adamw")
 EVERYONE = tuple(dict.fromkeys((*OURS, *REFERENCES, *TUNED, *RIVALS, *UNTUNED)))
-"""All of them, in the order of the table."""
+"""Of both, in the order of the table."""
 Verdict = Literal["below", "within spread", "above"]
 
 
@@ -133,8 +133,8 @@ def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
 def share_to_reach(curve: Sequence[float], target: float) -> float | None:
     """The fraction of a run after which its curve first reaches a value; None if it never does.
 
-    The curve has equally spaced points, with linear interpolation between them. If the first point is below the value
-    already, that point is the answer.
+    The curve has equally spaced points, with linear interpolation between them. If the first point is already
+    below the value, it is the answer.
 
     >>> share_to_reach([4.0, 2.0, 1.0, 0.5], 1.5)
     0.625
@@ -196,14 +196,14 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
     rates: dict[str, set[float]] = {schedule: set() for schedule in schedules}
     for cell in grid if winner else ():
         rates[cell.schedule].add(cell.lr or 0.0)
-    beside = rates[winner.schedule] if winner else set()
+    tried = rates[winner.schedule] if winner else set()
     return Standing(
         workload=runs[0].cell.workload,
         optimiser=runs[0].cell.optimiser,
         lr=winner.lr if winner else None,
         schedule=winner.schedule if winner else None,
         rates=min(map(len, rates.values())) if winner else 0,
-        at_edge=winner is not None and winner.lr in (min(beside), max(beside)),
+        at_edge=winner is not None and winner.lr in (min(tried), max(tried)),
         seeds=len(runs),
         lost=lost,
         loss=statistics.fmean(last),

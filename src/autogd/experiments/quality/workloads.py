@@ -1,22 +1,27 @@
 """The workloads: each fixes data, model, loss, batch size and number of steps.
 
 On small sets the budget ends before tuned Adam overfits, since the benchmark compares optimisers, not early stopping.
-To add a workload, add a line to `WORKLOADS`.
+On the long workloads, for `--long`, overfitting cannot hide a better optimiser: images are augmented in every pass, and
+texts are longer than the budget. Rivals search their learning rates there at the full budget.
+
+To add a workload, add a line to `WORKLOADS` or to `LONG`.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from autogd.experiments.quality.nets import LSTM, PlainCNN, ViT, autoencoder, mlp
+from autogd.experiments.quality.nets import LSTM, PlainCNN, TiedGPT, ViT, autoencoder, mlp
 from autogd.experiments.quality.recipe import Recipe
 from autogd.losses import one_hot, square_loss
 from autogd.models import FCN, GPT
 from autogd.models.resnet import ResNet
 
-__all__ = ["WORKLOADS", "Workload", "entropy"]
+__all__ = ["EVERY", "LONG", "WORKLOADS", "Workload", "entropy"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class Workload:
         steps: the budget.
         before: data for pre-training with Adam; the head is initialised again afterwards.
         passes: whether samples are drawn without replacement, pass by pass.
-        own_start: whether every optimiser starts from the network's own initialisation, with random numbers that depend
-            on the seed only, as in a public recipe.
+        own_start: whether every optimiser starts from the network's own initialisation, which depends on the seed only,
+            as in a public recipe.
         recipe: of tuned rivals; None for only a learning rate and a schedule.
         rates: the learning rates of tuned rivals, with cosine; None for the usual grids.
 
@@ -135,3 +140,67 @@ WORKLOADS: dict[str, Workload] = {
     ),
 }
 """The suite, by name."""
+
+
+PASS = 390  # batches of 128 in 50,000 images
+TEXT_RECIPE = Recipe(floor=0.1, clip=1.0, betas=(0.9, 0.99))
+IMAGE_RECIPE = Recipe()
+
+
+def _resnet() -> nn.Module:
+    """One block per stage; the stem halves the image and kernels are channels_last, so that a run takes minutes."""
+    model = ResNet((1, 1, 1, 1), bottleneck=False, width=16, affine=True)
+    model.stem = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False))
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+
+
+def _cifar(passes: int, rates: Mapping[str, tuple[float, ...]]) -> Workload:
+    return Workload(
+        f"ResNet, four blocks, width 16, batch norm, {passes} passes; cross-entropy",
+        "cifar10, all, crops and flips",
+        _resnet,
+        entropy,
+        128,
+        passes * PASS,
+        passes=True,
+        recipe=IMAGE_RECIPE,
+        rates=rates,
+    )
+
+
+def _characters(steps: int, rates: Mapping[str, tuple[float, ...]]) -> Workload:
+    return Workload(
+        "GPT, depth 4, width 128, tied, characters; cross-entropy",
+        "text, recipe's windows of 64",
+        lambda: TiedGPT(65),
+        entropy,
+        12,
+        steps,
+        own_start=True,
+        recipe=TEXT_RECIPE,
+        rates=rates,
+    )
+
+
+LONG: dict[str, Workload] = {
+    "char-gpt": _characters(2000, {"adamw": (1e-3, 3e-3, 1e-2), "muon": (3e-3, 1e-2, 3e-2), "muon-original": (0.02,)}),
+    "cifar-3e": _cifar(3, {"adamw": (3e-3, 1e-2, 3e-2, 0.1), "sgd": (0.03, 0.1, 0.3, 1.0)}),
+    "char-gpt-long": _characters(10_000, {"adamw": (1e-2, 3e-3, 1e-3), "muon": (1e-2, 3e-3)}),
+    "cifar-10e": _cifar(10, {"adamw": (3e-3, 1e-2, 3e-2, 0.1), "sgd": (0.1, 0.3, 1.0)}),
+    "byte-gpt": Workload(
+        "GPT, depth 2, width 64, tied, bytes, one pass; cross-entropy",
+        "Python's library, 6 MB",
+        lambda: TiedGPT(256, width=64, layers=2, heads=2),
+        entropy,
+        32,
+        2780,
+        passes=True,
+        own_start=True,
+        recipe=TEXT_RECIPE,
+        rates={"adamw": (3e-3, 1e-2, 3e-2), "muon": (3e-3, 1e-2, 3e-2)},
+    ),
+}
+"""The long workloads, by name, in the order of the table."""
+
+EVERY: Mapping[str, Workload] = ChainMap(WORKLOADS, LONG)
+"""The suite and the long workloads."""

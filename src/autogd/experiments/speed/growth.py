@@ -1,12 +1,11 @@
-"""How a step's time and memory grow with the number of weights, and with the number of tensors."""
+"""How the time and memory of a step grow with the number of weights, and with the number of tensors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from autogd.experiments.speed.clock import best_times
-from autogd.experiments.speed.memory import peak_bytes
+from autogd.experiments.speed.instruments import best_times, peak_bytes
 from autogd.experiments.speed.step_cost import CONTENDERS, stepping, with_gradients
 from autogd.experiments.speed.tensors import matrices
 
@@ -18,7 +17,7 @@ TENSORS = tuple(10**power for power in range(5))  # of 10 × 10
 
 @dataclass(frozen=True)
 class Point:
-    """One optimiser on a number of weights in a number of tensors; `along` says which one grows."""
+    """One optimiser on so many weights in so many tensors; `along` names the number that grows."""
 
     along: str
     optimiser: str
@@ -30,7 +29,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """seconds ≈ start + each · n, with `each` a weight's or a tensor's; least squares on the relative error."""
+    """seconds ≈ start + each · n for n weights or tensors, by least squares on the relative error."""
 
     along: str
     optimiser: str

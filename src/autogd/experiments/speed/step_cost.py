@@ -1,4 +1,4 @@
-"""The cost of one step, for every optimiser on every set of parameters."""
+"""The cost of one step: on sets of parameters, and relative to the forward and backward pass of three networks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from autogd import baselines
-from autogd.experiments.speed.clock import best_times
-from autogd.experiments.speed.memory import peak_bytes, steady_bytes
+from autogd.experiments.speed.instruments import best_times, peak_bytes, steady_bytes
 from autogd.experiments.speed.tensors import SETS
+from autogd.models import FCN, GPT, ResNet18
 from autogd.optim import AGD, StochasticAGD
 
-__all__ = ["CONTENDERS", "REFERENCE", "Cost", "costs", "stepping", "with_gradients"]
+__all__ = ["CONTENDERS", "NETWORKS", "REFERENCE", "Cost", "Share", "costs", "shares", "stepping", "with_gradients"]
 
 REFERENCE = "adam-fused"
 PASSES = 4  # AGD reads the gradients for the norms, then reads gradients and weights, and writes the weights
 ADD = 3  # passes of w ← w + c·g
 
-# the rivals of `baselines`, and some variants for speed only
+# the optimisers of `baselines`, and variants that only the speed benchmarks time
 CONTENDERS: dict[str, Callable[[nn.Module], Any]] = {
     "agd": AGD,
     "agd-readable": lambda model: AGD(model, foreach=False),
@@ -123,3 +123,53 @@ def _on_one_set(
         )
         for optimiser, stepper in built.items()
     ]
+
+
+# a network, its input for a batch size, and the usual batch size
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor], int]] = {
+    "gpt": (lambda: GPT(65, 64, depth=4, width=256), lambda n: torch.randint(65, (n, 64)), 32),
+    "resnet18": (lambda: ResNet18(10), lambda n: torch.randn(n, 3, 32, 32), 128),
+    "fcn": (lambda: FCN(8, 256, 3072, 10), lambda n: torch.randn(n, 3072), 128),
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """One optimiser on one network: seconds of forward and backward pass, seconds of a step, and their ratio."""
+
+    network: str
+    batch: int
+    optimiser: str
+    training: float
+    step: float
+    share: float
+
+
+def shares(
+    networks: Sequence[str],
+    optimisers: Sequence[str],
+    rounds: int,
+    device: torch.device,
+    batch: int | None = None,
+    tick: Callable[[], object] = int,
+) -> Iterator[Share]:
+    """Measure each network; all optimisers take turns.
+
+    >>> [row.network for row in shares(["fcn"], ["agd"], 1, torch.device("cpu"), batch=2)]
+    ['fcn']
+    """
+    for name in networks:
+        make, draw, usual = NETWORKS[name]
+        size = batch or usual
+        torch.manual_seed(0)
+        model, x = make().to(device), draw(size).to(device)
+
+        def train(model: nn.Module = model, x: Tensor = x) -> None:
+            model.zero_grad()
+            model(x).square().mean().backward()
+
+        train()
+        steps = {optimiser: stepping(CONTENDERS[optimiser](model)) for optimiser in optimisers}
+        best = best_times({**steps, "": train}, rounds, device, tick)
+        for optimiser in optimisers:
+            yield Share(name, size, optimiser, best[""], best[optimiser], best[optimiser] / best[""])

@@ -1,4 +1,4 @@
-"""Runs and outcomes; how a network is initialised and takes steps in every cell."""
+"""What all cells share: runs and outcomes, how a network is initialised, and how it takes a step."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from autogd import baselines
-from autogd.experiments.stepping import take_step
+from autogd.experiments.quality.race import take_step
 from autogd.reading.initialise import initialise_
 from autogd.training import seeds
 
@@ -71,11 +71,11 @@ class Cell:
     """A small problem with one difficulty.
 
     Args:
-        name: of the cell.
+        name: the cell's name.
         family: the kind of difficulty.
         content: a description in one line.
         steps: the budget.
-        train: trains and evaluates; may raise FloatingPointError if the run is lost.
+        train: trains and evaluates; raises FloatingPointError if the training loss is not finite.
         twin: the name of the same cell without the disturbance.
     """
 
@@ -90,10 +90,11 @@ class Cell:
 def started(
     make: Callable[[], nn.Module], setting: Setting, place: str, start: Start | None = None, size: float = 1.0
 ) -> nn.Module:
-    """An initialised network; by default with the initialisation that `baselines` gives the optimiser.
+    """An initialised network.
 
     Args:
         place: a name; equal seeds and places give equal weights.
+        start: the initialisation; by default the one that `baselines` has for the optimiser.
         size: multiplies all parameters.
 
     >>> model = started(lambda: nn.Linear(4, 4, bias=False), Setting("adam"), "here", "dimensional", size=10.0)

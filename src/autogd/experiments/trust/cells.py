@@ -4,18 +4,15 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from autogd.experiments.quality.nets import mlp
-from autogd.experiments.trust.bandit import Bandit
+from autogd.experiments.quality.nets import GRU, NormCNN, flat_mlp, mlp
 from autogd.experiments.trust.cell import Cell, Start
-from autogd.experiments.trust.nets import GRU, NormCNN, flat_mlp
-from autogd.experiments.trust.physics import Equation, W, oscillator, poisson
-from autogd.experiments.trust.ring import Ring
+from autogd.experiments.trust.other_losses import Bandit, Equation, Ring, W, oscillator, poisson
 from autogd.experiments.trust.supervised import Disturbance, Supervised, at_first, spikes, undisturbed
 
 __all__ = ["CELLS", "FAMILIES", "named"]
 
 BATCHES = (1, 2, 4, 8, 16)
-FACTORS = (0.001, 10, 100, 1000)  # of the first batch
+FACTORS = (0.001, 10, 100, 1000)  # of the first batch's inputs or loss
 SIZES = (0.1, 10)  # of all weights
 STANDARD = "MLP 64-64 on digits, batch 32"
 
@@ -124,13 +121,13 @@ FAMILIES = tuple(dict.fromkeys(cell.family for cell in CELLS.values()))
 
 
 def named(words: tuple[str, ...]) -> list[Cell]:
-    """The cells with these names or families; all of them if none is named.
+    """The cells with these names or families; all cells if there are none.
 
     >>> [cell.name for cell in named(("bandit", "spikes"))]
     ['spikes', 'spike', 'bandit']
     """
-    strange = [word for word in words if word not in CELLS and word not in FAMILIES]
-    if strange:
+    unknown = [word for word in words if word not in CELLS and word not in FAMILIES]
+    if unknown:
         known = ", ".join((*FAMILIES, *CELLS))
-        raise ValueError(f"cells: {', '.join(strange)}: not known; choose from {known}")
+        raise ValueError(f"cells: {', '.join(unknown)}: not known; choose from {known}")
     return [cell for cell in CELLS.values() if not words or cell.name in words or cell.family in words]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from autogd.experiments.repository import RECORDS
+from autogd.experiments.packed import RECORDS
 from autogd.experiments.trust.cell import Outcome, Run
 from autogd.experiments.trust.cells import CELLS
 from autogd.training.records import write_whole
@@ -23,8 +23,8 @@ class Records:
     """The outcomes of runs, in a folder; a later line about a run replaces an earlier one.
 
     Args:
-        folder: where outcomes are read from and added to.
-        below: records that count if the folder has none of a run; they are never written to.
+        folder: where outcomes are read and added.
+        below: records to read if the folder has no outcome of a run; nothing is added to them.
 
     >>> import tempfile
     >>> run = Run("bandit", "adam", lr=1e-3)
@@ -39,7 +39,7 @@ class Records:
         self.path = folder / FILE
 
     def every(self) -> dict[Run, Outcome]:
-        """The last outcome of every run that counts: its cell exists, has the same budget, and it was not set aside."""
+        """The last outcome of every run that counts: its cell exists with the same budget, and it was not set aside."""
         found = self.below.every() if self.below else {}
         for run, outcome in self._lines():
             found.pop(run, None)
@@ -60,7 +60,7 @@ class Records:
         self._append([_plain(outcome)])
 
     def set_aside(self, cells: Iterable[str], optimisers: Iterable[str], seeds: Iterable[int]) -> None:
-        """Set aside the outcomes of these so far, here and below.
+        """Set aside the present outcomes of these cells, optimisers and seeds, here and below.
 
         >>> import tempfile
         >>> run = Run("bandit", "adam", lr=1e-3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autogd.experiments.trust.cell import Cell, Outcome, Run
-from autogd.experiments.trust.grid import OURS, REFERENCE
+from autogd.experiments.trust.runs import OURS, REFERENCE
 
 __all__ = ["MARGIN", "RECOVERY", "Count", "Side", "Standing", "Verdict", "count", "side", "standings", "verdict"]
 
@@ -74,7 +74,7 @@ class Count:
 
 
 def side(outcomes: Iterable[Outcome]) -> Side | None:
-    """The rate with the lowest mean over the seeds.
+    """The outcomes at the rate with the lowest mean loss over the seeds.
 
     >>> runs = [Outcome(Run("gan", "adam", lr, seed), 1, lr + seed, None, 1.0) for lr in (0.5, 0.25) for seed in (0, 1)]
     >>> side(runs).lr, side(runs).loss
@@ -140,7 +140,7 @@ def standings(records: Mapping[Run, Outcome], cells: Sequence[Cell], optimiser: 
 
 
 def count(every: Iterable[Standing]) -> list[Count]:
-    """Verdicts per family, and in all.
+    """Count the verdicts per family, and over all families.
 
     >>> one = Standing("gan", "gan", "agd-stochastic", None, None, 2.0, "lost", None, None)
     >>> count([one])

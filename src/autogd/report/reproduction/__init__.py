@@ -1,4 +1,4 @@
-"""The paper's figures and tables, drawn and judged from records; nothing is ever trained here."""
+"""The paper's figures and tables, drawn and judged from records; nothing is trained here."""
 
 from autogd.report.reproduction.page import Shown, glance, show, text
 

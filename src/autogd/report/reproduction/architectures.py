@@ -1,11 +1,10 @@
-"""Four networks: AGD's learning rate and objective above, accuracies below; tuned Adam in faint lines."""
+"""Four networks: AGD's learning rate and objective above, accuracies below; the tuned rival in faint lines."""
 
 from typing import Any
 
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, below, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, point, tuning
-from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 from autogd.training import Run
 
 __all__ = ["NETWORKS", "claim", "claims", "draw", "second_row"]
@@ -33,7 +32,7 @@ def draw(runs: Runs) -> Any:
     _rows(panels[:2], objectives[0], runs, "agd")
     _rows(panels[2:], objectives[1], runs, OURS)
     for axes in panels[0]:
-        axes.set_ylim(bottom=0)  # after both rows are drawn: it keeps the upper limit
+        axes.set_ylim(bottom=0)  # after both rows are drawn, since it fixes the upper limit too
     return figure
 
 
@@ -67,14 +66,14 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         dress(bottom, "", y="accuracy (%)" if i == 0 else "")
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the four networks.
 
     >>> second_row({})
     []
     """
     return [
-        beside(title, what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, [rival]))
+        compare(title, what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, [rival]))
         for prefix, title, rival, _, _ in NETWORKS
         if f"{prefix}-{OURS}" in runs
         for what in ("objective", "test_accuracy")
@@ -87,10 +86,10 @@ def claims(runs: Runs) -> list[Claim]:
 
 
 def claim(runs: Runs, prefix: str) -> Claim:
-    """The claim about the network whose runs begin so.
+    """The claim about the network whose runs have this prefix.
 
-    AGD has to come within two points of the paper's accuracy, or above it, and Adam's lead has to be as in the paper,
-    within two points. On another data set only the lead is judged.
+    AGD must not end more than two points below the paper's accuracy, and the rival's lead over AGD must equal the
+    paper's within two points. On another data set only the lead is judged.
     """
     (_, title, rival, ours, theirs), data = next(
         pair for pair in zip(NETWORKS, _SETS, strict=True) if pair[0][0] == prefix

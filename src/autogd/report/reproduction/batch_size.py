@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty, line, mark
 from autogd.report.reproduction.reading import Runs, budget, final, moving, point
-from autogd.report.reproduction.second_row import OURS, Beside, beside
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, verdict
 from autogd.training import Run
 
 __all__ = ["Dip", "claims", "dip", "draw", "second_row"]
@@ -60,11 +59,11 @@ def _rows(panels: Any, runs: Runs, ours: str) -> None:
 
 @dataclass(frozen=True)
 class Dip:
-    """How far η falls below its first value (as a share of it), after how many steps, and whether it recovers."""
+    """How far η falls below its first value, as a fraction of it; after how many steps; and whether it recovers."""
 
     fall: float
     step: int
-    turned: bool
+    recovered: bool
 
 
 def dip(run: Run) -> Dip:
@@ -79,8 +78,8 @@ def dip(run: Run) -> Dip:
         return Dip(0.0, 0, False)
     lows = [*((rate, i + 1) for i, rate in enumerate(rates)), *((r["learning_rate_min"], r["step"]) for r in rows[1:])]
     low, step = min(lows)
-    turned = step < rows[-1]["step"] and rows[-1]["learning_rate_mean"] > 1.1 * low
-    return Dip(1 - low / rates[0], step, turned)
+    recovered = step < rows[-1]["step"] and rows[-1]["learning_rate_mean"] > 1.1 * low
+    return Dip(1 - low / rates[0], step, recovered)
 
 
 def claims(runs: Runs) -> list[Claim]:
@@ -92,7 +91,7 @@ def claims(runs: Runs) -> list[Claim]:
     near = len(test) == len(PAPER) and all(abs(100 * a - b) < 2 for a, b in zip(test, PAPER, strict=True))
     dips = {size: dip(run) for size, run in ordered.items()}
     falls = [each.fall for each in dips.values()]
-    turned = all(each.turned for each in dips.values())
+    recovered = all(each.recovered for each in dips.values())
     words = [f"{100 * each.fall:.0f}% (batch {size}, {_after(each)})" for size, each in dips.items()]
     steps = {size: len((run.steps() or {}).get("objective", [])) for size, run in ordered.items()}
     return [
@@ -107,7 +106,7 @@ def claims(runs: Runs) -> list[Claim]:
             "η dips at first, and more at larger batches",
             "dips, more at larger batches",
             f"below its first value by {', '.join(words)}",
-            verdict(turned and min(falls) > 0.02 and falls == sorted(falls), max(falls) > 0.02, small=not turned),
+            verdict(recovered and min(falls) > 0.02 and falls == sorted(falls), max(falls) > 0.02, small=not recovered),
             said,
         ),
         Claim(
@@ -120,7 +119,7 @@ def claims(runs: Runs) -> list[Claim]:
     ]
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD at each batch size.
 
     >>> second_row({})
@@ -128,14 +127,14 @@ def second_row(runs: Runs) -> list[Beside]:
     """
     agd = _ordered(runs)
     return [
-        beside(f"batch {size}", what, agd[size], run)
+        compare(f"batch {size}", what, agd[size], run)
         for what in ("objective", "test_accuracy")
         for size, run in _ordered(runs, OURS).items()
     ]
 
 
 def _after(dip: Dip) -> str:
-    return f"by step {dip.step}" + ("" if dip.turned else ", not yet back")
+    return f"by step {dip.step}" + ("" if dip.recovered else ", not yet recovered")
 
 
 def _ordered(runs: Runs, ours: str = "agd") -> dict[int, Run]:

@@ -1,4 +1,4 @@
-"""What the figures share: colours, lines from records, titles and axes."""
+"""What the figures share: colours, lines from records, titles, axes and legends."""
 
 import io
 import math
@@ -26,8 +26,8 @@ __all__ = [
 # distinct for colour-blind readers; in grey the markers tell the lines apart
 COLOURS = {"agd": "#0072b2", "agd-stochastic": "#009e73", "adam": "#d55e00", "sgd": "#555555", "sgd-plain": "#cc79a7"}
 MARKERS = dict(zip(COLOURS.values(), "oDsv^", strict=True))
-MARKED = 6  # markers on a line, at most about
-PAGE, LEGENDS = 9.2, 1.25  # inches across, and by how much more a figure is tall for its legends
+MARKED = 6  # about the most markers on a line
+PAGE, LEGENDS = 9.2, 1.25  # inches across; factor of the height, for legends below panels
 NAMES = {"agd": "AGD", "agd-stochastic": "StochasticAGD (ours)"}
 """What each row of a figure shows."""
 
@@ -40,7 +40,7 @@ def empty(across: float, down: float, title: str, caption: str) -> Any:
     """
     from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
-    # as wide as a page, so that letters there have the size that they say; legends below panels take some height
+    # as wide as a page, so that fonts keep their nominal size; legends below panels need extra height
     shrink = min(1.0, PAGE / across)
     tall = down * (shrink * LEGENDS if shrink < 1 else 1)
     figure = Figure(figsize=(across * shrink, tall), dpi=105 if shrink == 1 else 130, layout="constrained")
@@ -58,7 +58,7 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
     """
     from matplotlib.ticker import MaxNLocator
 
-    title = re.sub(r"(batch|depth|width) (\d)", "\\1\u00a0\\2", title)  # a number stays beside its word
+    title = re.sub(r"(batch|depth|width) (\d)", "\\1\u00a0\\2", title)  # keep a number next to its word
     axes.set_title(
         "\n".join(textwrap.fill(part, wrap, break_on_hyphens=False) for part in title.split("\n")), fontsize=9
     )
@@ -74,7 +74,7 @@ def dress(axes: Any, title: str, x: str = "epoch", y: str = "", legend: bool = T
 
 
 def below(axes: Any, handles: Any, labels: Any) -> None:
-    """A legend under a panel, where it covers nothing.
+    """A legend below a panel, so that it covers nothing.
 
     >>> axes = empty(2, 2, "", "").subplots()
     >>> below(axes, axes.plot([1, 2]), ["a line"])
@@ -107,7 +107,7 @@ def line(axes: Any, run: Run, name: str, factor: float = 1.0, **style: Any) -> N
 
 
 def band(axes: Any, run: Run, name: str, colour: str, label: str | None = None, **style: Any) -> None:
-    """Over the steps of each epoch: the mean as a line, the range as a band.
+    """The mean over the steps of each epoch as a line, and their range as a band.
 
     >>> from pathlib import Path
     >>> band(None, Run(Path("nowhere")), "learning_rate", "black")
@@ -146,7 +146,7 @@ def mark(axes: Any, value: float, text: str, colour: str = "black", above: bool 
 
 
 def picture(figure: Any) -> bytes:
-    """A figure as a PNG of 256 colours, which is a third of the full size.
+    """A figure as a PNG of 256 colours, a third of the size of one in full colour.
 
     >>> picture(empty(1, 1, "", ""))[1:4]
     b'PNG'
@@ -156,7 +156,7 @@ def picture(figure: Any) -> bytes:
 
     canvas: Any = FigureCanvasAgg(figure)
     small = io.BytesIO()
-    figure.draw_without_rendering()  # lays out; legends outside of panels are known from then on
+    figure.draw_without_rendering()  # lay out, so that legends outside of panels are in their place
     canvas.draw()
     seen = Image.frombytes("RGBA", canvas.get_width_height(), canvas.buffer_rgba().tobytes())
     seen.convert("RGB").quantize(256).save(small, format="png", optimize=True)

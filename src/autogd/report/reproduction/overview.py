@@ -5,13 +5,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autogd.experiments.preset import Scale
+from autogd.experiments.trials import Scale
 from autogd.report.markdown import grid
 from autogd.report.reproduction import architectures, batch_size, showcase, versus_tuned, width_depth
-from autogd.report.reproduction.claims import Claim, Verdict
 from autogd.report.reproduction.curves import COLOURS, dress, empty
 from autogd.report.reproduction.reading import Runs, final, percent
-from autogd.report.reproduction.second_row import OURS, tuned
+from autogd.report.reproduction.verdicts import OURS, Claim, Verdict, tuned
 from autogd.training import Run
 
 __all__ = ["HEAD", "Line", "draw", "lines", "table"]
@@ -25,14 +24,14 @@ class Line:
 
     Args:
         claim: the network and the quantity.
-        paper: in words.
+        paper: the paper's result, in words.
         paper_agd: the paper's accuracy of AGD.
-        agd: ours.
-        rival: of the best rival, at the best rate of its grid.
-        rival_name: its name and rate.
-        ours: of StochasticAGD.
-        verdict: on the paper's claim.
-        scale: that our runs have.
+        agd: our accuracy of AGD.
+        rival: that of the best rival, at the best rate of its grid.
+        rival_name: the rival's name and rate.
+        ours: that of StochasticAGD.
+        verdict: the verdict on the paper's claim.
+        scale: the scale of our runs.
     """
 
     claim: str

@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from autogd.experiments.catalogue import EXPERIMENTS
-from autogd.experiments.preset import Scale
+from autogd.experiments.trials import Scale
 from autogd.report.markdown import grid
 from autogd.report.reproduction import (
     architectures,
     batch_size,
-    optimisers_table,
     overview,
     showcase,
-    theories_table,
+    tables,
     versus_tuned,
     width_depth,
 )
-from autogd.report.reproduction.claims import Claim, markdown
 from autogd.report.reproduction.curves import picture
 from autogd.report.reproduction.reading import Runs
-from autogd.report.reproduction.second_row import Beside
-from autogd.report.reproduction.second_row import table as second_row_table
+from autogd.report.reproduction.verdicts import Claim, Comparison, claims_table, second_row_table
 from autogd.training import Run
 
 __all__ = ["Shown", "glance", "show", "text"]
@@ -33,7 +30,7 @@ _FIGURES: dict[str, Callable[[Runs], Any]] = {
     "versus-tuned": versus_tuned.draw,
     "width-depth": width_depth.draw,
     "batch-size": batch_size.draw,
-    "optimisers-table": optimisers_table.draw,
+    "optimisers-table": tables.draw,
 }
 _CLAIMS: dict[str, Callable[[Runs], list[Claim]]] = {
     "showcase": showcase.claims,
@@ -41,34 +38,34 @@ _CLAIMS: dict[str, Callable[[Runs], list[Claim]]] = {
     "versus-tuned": versus_tuned.claims,
     "width-depth": width_depth.claims,
     "batch-size": batch_size.claims,
-    "optimisers-table": optimisers_table.claims,
-    "theories-table": lambda runs: theories_table.claims(),
+    "optimisers-table": tables.optimiser_claims,
+    "theories-table": lambda runs: tables.theory_claims(),
 }
-_SECOND_ROWS: dict[str, Callable[[Runs], list[Beside]]] = {
+_SECOND_ROWS: dict[str, Callable[[Runs], list[Comparison]]] = {
     "showcase": showcase.second_row,
     "architectures": architectures.second_row,
     "versus-tuned": versus_tuned.second_row,
     "width-depth": width_depth.second_row,
     "batch-size": batch_size.second_row,
-    "optimisers-table": optimisers_table.second_row,
+    "optimisers-table": tables.second_row,
 }
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The result of an experiment: figure and table (head first) if it has them, claims, second row, effort."""
+    """The result of an experiment: figure and table (head first) if it has them, claims, second row, runs, time."""
 
     figure: bytes | None
     table: list[tuple[str, ...]]
     claims: list[Claim]
-    second_row: list[Beside]
+    second_row: list[Comparison]
     runs: int
     seconds: float
 
     @property
     def effort(self) -> str:
-        """The number of runs and their total time, as text; empty without runs."""
-        return f", from {self.runs} runs of {self.seconds:,.0f} s together" if self.runs else ""
+        """The number of runs and their total time, as text; empty if there are no runs."""
+        return f", from {self.runs} runs of {self.seconds:,.0f} s in all" if self.runs else ""
 
 
 def show(name: str, scale: Scale, folder: Path) -> Shown:
@@ -86,9 +83,9 @@ def show(name: str, scale: Scale, folder: Path) -> Shown:
     figure = picture(_FIGURES[name](runs)) if name in _FIGURES else None
     table: list[tuple[str, ...]] = []
     if name == "optimisers-table":
-        table = [optimisers_table.HEAD, *optimisers_table.rows(runs)]
+        table = [tables.OPTIMISERS_HEAD, *tables.optimisers(runs)]
     elif name == "theories-table":
-        table = [theories_table.HEAD, *theories_table.rows()]
+        table = [tables.THEORIES_HEAD, *tables.theories()]
     seconds = sum(float((run.summary() or {}).get("seconds", 0)) for run in runs.values())
     second_row = _SECOND_ROWS[name](runs) if name in _SECOND_ROWS else []
     return Shown(figure, table, _CLAIMS[name](runs), second_row, len(runs), seconds)
@@ -101,7 +98,7 @@ def text(name: str, scale: Scale, shown: Shown) -> str:
     '| theory | handles the loss | handles the network | shown by |'
     """
     after = second_row_table(shown.second_row) if shown.second_row else ""
-    claims = markdown(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)
+    claims = claims_table(shown.claims, f"autogd reproduce {name} --scale {scale}", shown.effort, after)
     if not shown.table:
         return claims
     head, *rows = shown.table

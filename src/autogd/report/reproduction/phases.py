@@ -5,10 +5,10 @@ from typing import Any
 
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, line
 from autogd.report.reproduction.reading import budget
-from autogd.report.reproduction.second_row import Beside
+from autogd.report.reproduction.verdicts import Comparison
 from autogd.training import Run
 
-__all__ = ["by_heart", "draw_phases", "phases"]
+__all__ = ["draw_phases", "memorised", "phases"]
 
 
 def phases(run: Run) -> dict[str, float] | None:
@@ -43,17 +43,17 @@ def phases(run: Run) -> dict[str, float] | None:
     }
 
 
-def by_heart(agd: Run, ours: Run) -> Beside:
-    """The epoch in which each reaches 99% train accuracy, and the course of its η: sooner is better.
+def memorised(agd: Run, ours: Run) -> Comparison:
+    """The epoch in which each reaches 99% train accuracy (sooner is better), and the course of its η.
 
     >>> from pathlib import Path
-    >>> by_heart(Run(Path("nowhere")), Run(Path("nowhere"))).verdict
+    >>> memorised(Run(Path("nowhere")), Run(Path("nowhere"))).verdict
     'level with AGD'
     """
     first, second = ((phases(run) or {}).get("known", math.nan) for run in (agd, ours))
     a, b = (math.inf if math.isnan(epoch) else epoch for epoch in (first, second))
     word = "level with AGD" if a == b else "ahead of AGD" if b < a else "behind AGD"
-    return Beside("the two phases: train accuracy passes 99%", _course(agd), "–", _course(ours), word)
+    return Comparison("the two phases: train accuracy passes 99%", _course(agd), "–", _course(ours), word)
 
 
 def _course(run: Run) -> str:

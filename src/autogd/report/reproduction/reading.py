@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from autogd.experiments.tuned import END, lowest_objective
+from autogd.experiments.trials import END, lowest_objective
 from autogd.training import Config, Run
 
 __all__ = ["LEVEL", "Runs", "best", "budget", "final", "moving", "over_grid", "percent", "point", "tuning"]
@@ -31,7 +31,7 @@ def final(run: Run, name: str) -> float:
 
 
 def moving(*runs: Run, what: str = "test_accuracy") -> bool:
-    """Whether more epochs would still move the last value of a run: the last fifth of them did, by more than a point.
+    """Whether any run still changes: whether its last fifth of epochs moved the value by more than a point.
 
     >>> from pathlib import Path
     >>> moving(Run(Path("nowhere")))
@@ -66,7 +66,7 @@ def over_grid(runs: Runs, prefix: str) -> dict[float, Run]:
 def best(runs: Runs, prefix: str) -> tuple[float, Run] | None:
     """A rival's best learning rate (lowest training objective) and its run; None if every rate diverged.
 
-    If the grid was trained for a few epochs only, the run is the long one at the best rate of the grid.
+    If the grid was trained for a few epochs only, the run is the long one at the grid's best rate.
 
     >>> best({}, "showcase/resnet18-adam") is None
     True

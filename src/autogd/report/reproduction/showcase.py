@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, MARKERS, NAMES, accuracy, dress, empty, line, mark, wrapped
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid, point, tuning
-from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 
 __all__ = ["claims", "deep", "draw", "grid_panel", "second_row"]
 
-CEILING = 1.1  # higher objectives are drawn here; a network that outputs zero has 1
-MARGIN = 0.20  # train accuracy above this is training, not failing
+CEILING = 1.1  # higher objectives are drawn at this value; a network that outputs zero has 1
+MARGIN = 0.20  # AGD trains and a rival fails if their train accuracies are this far apart
 
 
 def draw(runs: Runs) -> Any:
@@ -23,7 +22,7 @@ def draw(runs: Runs) -> Any:
         below.sharey(above)
     for row, ours in zip(panels, NAMES, strict=False):
         _row(row, runs, ours)
-    panels[0][0].set_ylim(bottom=0)  # after both rows are drawn: it keeps the upper limit
+    panels[0][0].set_ylim(bottom=0)  # after both rows are drawn, since it fixes the upper limit too
     _over_epochs(panels[2], runs)
     return figure
 
@@ -69,7 +68,7 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
 def grid_panel(
     axes: Any, runs: Runs, prefix: str, rivals: tuple[str, ...], what: str = "accuracy", ours: str = "agd"
 ) -> None:
-    """The final accuracy of each rival by learning rate; AGD or StochasticAGD, which have none, as a horizontal line.
+    """The final accuracy of each rival by learning rate; a horizontal line for AGD or StochasticAGD, which have none.
 
     >>> grid_panel(empty(2, 2, "", "").subplots(), {}, "showcase/resnet18", ("adam",))
     """
@@ -140,7 +139,7 @@ def _large(runs: Runs) -> Claim:
     )
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the three networks.
 
     >>> second_row({})
@@ -156,7 +155,7 @@ def second_row(runs: Runs) -> list[Beside]:
         prefix = f"showcase/{net}"
         if f"{prefix}-{OURS}" in runs:
             agd, ours = runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"]
-            found.append(beside(title, what, agd, ours, tuned(runs, prefix, rivals)))
+            found.append(compare(title, what, agd, ours, tuned(runs, prefix, rivals)))
     return found
 
 

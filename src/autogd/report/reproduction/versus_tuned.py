@@ -1,12 +1,11 @@
-"""AGD beside tuned Adam and tuned SGD on eight layers: objective, accuracy, relative update size, and the grids."""
+"""AGD against tuned Adam and tuned SGD on eight layers: objective, accuracy, relative update size, and the grids."""
 
 from typing import Any
 
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import COLOURS, NAMES, accuracy, band, dress, empty, line
 from autogd.report.reproduction.reading import Runs, best, budget, final, moving, over_grid
-from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
 from autogd.report.reproduction.showcase import grid_panel
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 from autogd.training import Run
 
 __all__ = ["claims", "draw", "second_row"]
@@ -50,7 +49,7 @@ def _rows(panels: Any, runs: Runs, ours: str) -> None:
     )
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on the eight layers.
 
     >>> second_row({})
@@ -59,7 +58,9 @@ def second_row(runs: Runs) -> list[Beside]:
     if f"{PREFIX}-{OURS}" not in runs:
         return []
     agd, ours, rivals = runs[f"{PREFIX}-agd"], runs[f"{PREFIX}-{OURS}"], tuned(runs, PREFIX, tuple(RIVALS))
-    return [beside("8-layer FCN", what, agd, ours, rivals) for what in ("objective", "train_accuracy", "test_accuracy")]
+    return [
+        compare("8-layer FCN", what, agd, ours, rivals) for what in ("objective", "train_accuracy", "test_accuracy")
+    ]
 
 
 def claims(runs: Runs) -> list[Claim]:

@@ -6,11 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 from autogd.report.figures import series_styles
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty, line
-from autogd.report.reproduction.phases import by_heart, draw_phases, phases
+from autogd.report.reproduction.phases import draw_phases, memorised, phases
 from autogd.report.reproduction.reading import Runs, budget, final, moving, percent
-from autogd.report.reproduction.second_row import OURS, Beside, beside
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, verdict
 from autogd.training import Run
 
 __all__ = ["claims", "draw", "grid", "second_row"]
@@ -148,7 +147,7 @@ def claims(runs: Runs) -> list[Claim]:
     return found
 
 
-def second_row(runs: Runs) -> list[Beside]:
+def second_row(runs: Runs) -> list[Comparison]:
     """StochasticAGD on its networks of the grid, and on the two phases.
 
     >>> second_row({})
@@ -156,7 +155,7 @@ def second_row(runs: Runs) -> list[Beside]:
     """
     agd, mine = grid(runs), grid(runs, OURS)
     found = [
-        beside(f"depth {depth}, width {width}", what, agd[depth, width], run)
+        compare(f"depth {depth}, width {width}", what, agd[depth, width], run)
         for what in ("objective", "test_accuracy")
         for (depth, width), run in mine.items()
     ]
@@ -164,7 +163,7 @@ def second_row(runs: Runs) -> list[Beside]:
         pair = runs[PHASES], runs[f"{PHASES}-{OURS}"]
         widths = [run.config().width for run in pair]
         said = f" (AGD at width {widths[0]}, ours at {widths[1]})" if widths[0] != widths[1] else ""
-        row = by_heart(*pair)
+        row = memorised(*pair)
         found.append(replace(row, quantity=row.quantity + said))
     return found
 

@@ -1,26 +1,45 @@
-"""The paper's first table, measured: memory, and how the best learning rate changes with width and depth."""
+"""The paper's two tables: optimisers, with memory and scaling as measured; and theories, with what they handle."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from autogd import baselines
 from autogd.experiments.optimisers_table import ROWS, SHAPES, bytes_per_weight
 from autogd.report.figures import COLOURS as FIGURE_COLOURS
-from autogd.report.reproduction.claims import Claim, verdict
 from autogd.report.reproduction.curves import NAMES, dress, empty
 from autogd.report.reproduction.reading import Runs, best, final, moving, over_grid
-from autogd.report.reproduction.second_row import OURS, Beside, beside, tuned
+from autogd.report.reproduction.verdicts import OURS, Claim, Comparison, compare, tuned, verdict
 
-__all__ = ["HEAD", "claims", "draw", "rows", "second_row"]
+__all__ = [
+    "OPTIMISERS_HEAD",
+    "THEORIES",
+    "THEORIES_HEAD",
+    "Theory",
+    "draw",
+    "optimiser_claims",
+    "optimisers",
+    "second_row",
+    "theories",
+    "theory_claims",
+]
 
-HEAD = ("optimiser", "settings needed", "width scaling", "depth scaling", "schedule", "bytes per weight", "× weights")
+OPTIMISERS_HEAD = (
+    "optimiser",
+    "settings needed",
+    "width scaling",
+    "depth scaling",
+    "schedule",
+    "bytes per weight",
+    "× weights",
+)
 TRAINS = 0.95  # a network that outputs zero has an objective of 1
 STARTS = {"dimensional": "AGD's start", "torch": "torch's start"}
 
 
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    """The table's cells, in the order of `HEAD`.
+def optimisers(runs: Runs) -> list[tuple[str, ...]]:
+    """The cells of the table of optimisers, in the order of `OPTIMISERS_HEAD`.
 
-    >>> [row[-1] for row in rows({})]
+    >>> [row[-1] for row in optimisers({})]
     ['3.00 (the paper: 3)', '2.00 (the paper: 2)', '1.00 (the paper: 1)', '1.00 (the paper: 1)', '2.50']
     """
     found = []
@@ -61,8 +80,8 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         dress(axes, f"{row.title}, from {start}\ndotted: {NAMES[ours]}", x="learning rate", y="objective, last epoch")
 
 
-def second_row(runs: Runs) -> list[Beside]:
-    """StochasticAGD on the three networks, beside the best of every grid.
+def second_row(runs: Runs) -> list[Comparison]:
+    """StochasticAGD on the three networks, compared with the best of every grid.
 
     >>> second_row({})
     []
@@ -70,14 +89,14 @@ def second_row(runs: Runs) -> list[Beside]:
     rivals = [row.optimiser for row in ROWS if baselines.entry(row.optimiser).rated]
     prefixes = {shape: f"optimisers-table/{shape}" for shape in SHAPES}
     return [
-        beside(_sizes(shape), what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, rivals))
+        compare(_sizes(shape), what, runs[f"{prefix}-agd"], runs[f"{prefix}-{OURS}"], tuned(runs, prefix, rivals))
         for shape, prefix in prefixes.items()
         if f"{prefix}-{OURS}" in runs
         for what in ("objective", "test_accuracy")
     ]
 
 
-def claims(runs: Runs) -> list[Claim]:
+def optimiser_claims(runs: Runs) -> list[Claim]:
     """Claims about memory, width and depth."""
     found = []
     for row in (row for row in ROWS if row.memory):
@@ -155,3 +174,80 @@ def _moves(runs: Runs, optimiser: str, shape: str) -> str:
 def _sizes(shape: str) -> str:
     depth, width = SHAPES[shape]
     return f"depth {depth}, width {width}"
+
+
+THEORIES_HEAD = ("theory", "handles the loss", "handles the network", "shown by")
+
+
+@dataclass(frozen=True)
+class Theory:
+    """A line of the table; `places` are the code and the tests that show its ticks, from the project's root."""
+
+    name: str
+    loss: bool
+    network: bool
+    places: tuple[str, ...]
+    why: str
+
+
+THEORIES = (
+    Theory(
+        "mirror descent", True, False,
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_mirror_descent.py"),
+        "any convex loss, a model that is linear in its weights",
+    ),
+    Theory(
+        "Gauss-Newton method", True, False,
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_gauss_newton.py"),
+        "square loss, the model replaced by its linearisation",
+    ),
+    Theory(
+        "natural gradient descent", True, False,
+        ("src/autogd/theory/s3_recover.py", "tests/paper/test_natural_gradient.py"),
+        "cross-entropy, the model replaced by its linearisation",
+    ),
+    Theory(
+        "neural tangent kernel", True, False,
+        ("tests/experiments/test_theories.py",),
+        "any loss, the model replaced by its linearisation at the start",
+    ),
+    Theory(
+        "deep relative trust", False, True,
+        ("src/autogd/theory/s4_perturbation/bound.py", "tests/paper/test_lemma_4.py"),
+        "bounds the change of the output; says nothing about a loss",
+    ),
+    Theory(
+        "tensor programs", False, True,
+        ("src/autogd/baselines.py", "tests/experiments/test_theories.py"),
+        "gives rates at which wide and narrow networks change alike; says nothing about a loss",
+    ),
+    Theory(
+        "automatic gradient descent", True, True,
+        ("src/autogd/theory/s5_majorise.py", "tests/paper/test_lemma_5.py", "tests/paper/test_theorem_2.py"),
+        "the Bregman divergence of the loss, of the change that deep relative trust allows",
+    ),
+)  # fmt: skip
+
+
+def theories() -> list[tuple[str, ...]]:
+    """The cells of the table of theories, in the order of `THEORIES_HEAD`.
+
+    >>> theories()[-1][:3]
+    ('automatic gradient descent', 'yes', 'yes')
+    """
+    words = {True: "yes", False: "no"}
+    return [(t.name, words[t.loss], words[t.network], ", ".join(t.places)) for t in THEORIES]
+
+
+def theory_claims() -> list[Claim]:
+    """One claim per theory, with the code and the tests that show its ticks.
+
+    >>> theory_claims()[0].verdict
+    'reproduced'
+    """
+    found = []
+    for theory in THEORIES:
+        ticks = [what for what, held in (("the loss", theory.loss), ("the network", theory.network)) if held]
+        ours = f"{theory.why}: {', '.join(theory.places)}"
+        found.append(Claim(theory.name, f"handles {' and '.join(ticks)}", ours, "reproduced", "–"))
+    return found

@@ -1,9 +1,9 @@
-"""Bytes, FLOPs and memory of one optimiser step on every rank, from the ownership plan alone.
+"""Bytes, FLOPs and memory of one optimiser step on every rank: planned, not run.
 
-The plan is the one that the ranks themselves work out (`autogd.engine.distributed.owners`). FLOPs are those of matrix
-products, as `FlopCounterMode` counts them. An all-reduce or all-gather of b bytes over N ranks moves what a ring moves:
-2b(N − 1)/N and b(N − 1)/N in and out of every rank. Weights and gradients are float32; matrices travel, and are
-multiplied, in half precision, as on an accelerator.
+The numbers follow from the ownership plan alone, which the ranks also compute (`autogd.engine.distributed.owners`).
+FLOPs are those of matrix products, as `FlopCounterMode` counts them. An all-reduce or all-gather of b bytes over N
+ranks moves what a ring moves: 2b(N − 1)/N and b(N − 1)/N in and out of every rank. Weights and gradients are float32;
+matrices are sent and multiplied in half precision, as on an accelerator.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from autogd.reading.catalogue import read_roles
 
 __all__ = ["METHODS", "Cost", "Load", "costs", "polar_flops", "tensors_of"]
 
-WIRE, WIDE = 2, 4  # bytes of a number that travels, and of one that is worked on
+WIRE, WIDE = 2, 4  # bytes of a number on the network, and in float32
 NODE = 8  # ranks that HSDP shards over
-LOW_RANK = 4  # a Dion-like step keeps a rank of the smaller side over this
+LOW_RANK = 4  # the rank of a Dion-like step is the smaller side over this
 
 Tensors = Sequence[tuple[tuple[int, ...], Atom]]
 
 
 @dataclass(frozen=True)
 class Load:
-    """One rank's share of a step: bytes over the network, FLOPs, bytes of state, and bytes held besides it."""
+    """One rank's share of a step: bytes over the network, FLOPs, bytes of state, and bytes of temporary buffers."""
 
     rank: int
     sent: int
@@ -45,7 +45,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """A method on so many ranks."""
+    """The loads of one method on a number of ranks."""
 
     method: str
     mesh: str
@@ -53,11 +53,11 @@ class Cost:
     loads: tuple[Load, ...]
 
     def most(self, quantity: str) -> int:
-        """Of the rank that has the most."""
+        """The largest value of a quantity over the ranks."""
         return max(getattr(load, quantity) for load in self.loads)
 
     def mean(self, quantity: str) -> float:
-        """Over the ranks."""
+        """The mean of a quantity over the ranks."""
         return sum(getattr(load, quantity) for load in self.loads) / len(self.loads)
 
 
@@ -68,10 +68,11 @@ def tensors_of(model: nn.Module) -> list[tuple[tuple[int, ...], Atom]]:
 
 @lru_cache(maxsize=4096)
 def polar_flops(atom: Atom) -> int:
-    """FLOPs of the polar factors of an atom: four steps, as `orthogonalise` takes them in half precision.
+    """FLOPs of the polar factors of an atom: the four steps of `orthogonalise` in half precision.
 
-    Each step takes a gram, its square, and a product with the matrix. If the matrix is at least twice as long as high,
-    it is multiplied, and its gram taken anew, after the second step and at the end only.
+    Each step computes the Gram matrix, its square, and a product with the matrix. If the matrix is at least twice as
+    long as high, products with the matrix are computed only after the second step and at the end, and Gram matrices
+    only at the start and after the second step.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
@@ -86,9 +87,9 @@ def polar_flops(atom: Atom) -> int:
 
 
 def costs(tensors: Tensors, ranks: int, mesh: str = "fsdp") -> list[Cost]:
-    """A step of every method on so many ranks.
+    """The cost of a step of every method on a number of ranks.
 
-    >>> from autogd.experiments.scale.shapes import SHAPES
+    >>> from autogd.experiments.speed.tensors import SHAPES
     >>> ours, gathered, adamw, low_rank = costs(tensors_of(SHAPES["gpt2-small"]()), ranks=4)
     >>> ours.most("flops") < 1.25 / 4 * gathered.most("flops"), adamw.most("sent")
     (True, 0)
@@ -113,14 +114,14 @@ def _layout(shape: tuple[int, ...], ranks: int, mesh: str) -> Layout:
 
 
 def _held(tensors: Tensors, layouts: dict[int, Layout], rank: int) -> list[int]:
-    """Of every tensor, the numbers that a rank holds."""
+    """How many numbers of each tensor a rank holds."""
     each = {id(layout): layout for layout in layouts.values()}
     held = {key: layout.piece(rank).numel for key, layout in each.items()}
     return [held[id(layouts[number])] for number in range(len(tensors))]
 
 
 def _ring(numbers: float, layout: Layout) -> int:
-    """Bytes in, and out of, a rank for an all-reduce of float32 numbers over the ranks that a tensor is cut over."""
+    """Bytes that a rank sends, and receives, in an all-reduce of float32 numbers over a tensor's shards."""
     ways = layout.splits[0].ways if layout.splits else 1
     return round(2 * WIDE * numbers * (ways - 1) / ways)
 
@@ -130,9 +131,9 @@ def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load
     kept = kept_cut(matrices)
     plan = assign([(n, layout.shape, atom) for n, layout, atom in matrices if n not in kept], ranks)
     moved = traffic(plan, layouts)
-    # norms of gradients, momenta and weights before the step, and of the vectors' momenta in it
+    # norms: of gradients, momenta and weights before the step, of the vectors' momenta during the step
     small = _ring(4 * sum(atom.parts for _, atom in tensors), layouts[0])
-    # of a matrix that stays cut: two norms, and two grams
+    # a matrix that stays sharded: two norms and two Gram matrices
     small += sum(_ring(2 + 2 * min(tensors[number][0]) ** 2, layouts[number]) for number in kept)
     work = [0] * ranks
     for block, owner in zip(plan.blocks, plan.owners, strict=True):
@@ -150,18 +151,18 @@ def _ours(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load
 
 
 def _slab_flops(side: int, numbers: int) -> int:
-    """FLOPs of a rank that holds so many numbers of a matrix that stays cut: two grams, two products, squares."""
+    """FLOPs for the shard of a matrix that stays sharded: two Gram matrices, two products, squares."""
     return 8 * side * numbers + 20 * side**3
 
 
 def _slab_room(side: int, numbers: int) -> int:
-    """Bytes that such a matrix needs: its direction and four copies to move it, or what the products hold."""
+    """Bytes for such a shard: its direction and four copies to move it, or the buffers of the products."""
     products = (2 * WIDE + WIRE) * numbers + (5 * WIRE + WIDE) * side**2
     return max(5 * WIDE * numbers, products)
 
 
 def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> int:
-    """Bytes that a rank holds at most, besides the state: buffers of two rounds, and what the products need."""
+    """The most bytes that a rank holds besides the state: buffers of two rounds, and of the products."""
     vectors = WIDE * sum(n for n, (_, atom) in zip(held, tensors, strict=True) if not flops(atom))
     buffers, products = [], []
     for some in plan.rounds:
@@ -169,7 +170,7 @@ def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> 
         here = sum(held[number] for number in {plan.blocks[i].tensor for i in some})
         buffers.append((here, sum(block.numel for block in mine)))
         products.append(_products(mine))
-    # moving a tensor takes up to four copies of the piece here, one tensor at a time
+    # moving a tensor takes up to four copies of its local shard, one tensor at a time
     largest = [max((held[plan.blocks[i].tensor] for i in some), default=0) for some in plan.rounds]
     most = vectors + 4 * WIDE * max((n for n, (_, a) in zip(held, tensors, strict=True) if not flops(a)), default=0)
     none = (0, 0)
@@ -177,7 +178,7 @@ def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> 
         after = buffers[at + 1] if at + 1 < len(buffers) else none
         before = buffers[at - 1] if at else none
         now, coming, returning = (WIRE * sum(each) for each in ((here, owned), after, before))
-        arriving = WIDE * here + now if at == 0 else 0  # the first round is packed before there is anything else
+        arriving = WIDE * here + now if at == 0 else 0  # the first round is packed before other buffers exist
         unpacking = now + WIDE * owned + returning
         packing = WIDE * (owned + after[0]) + coming + returning
         working = coming + returning + WIDE * owned + products[at]
@@ -188,7 +189,7 @@ def _room(tensors: Tensors, plan: Ownership, held: Sequence[int], rank: int) -> 
 
 
 def _products(blocks: Sequence[Block]) -> int:
-    """What the products hold besides a stack of equal matrices: two copies of it and three squares, or its factors."""
+    """Bytes besides a stack of equal matrices: two copies of it and three squares, or its factors."""
     stacks: dict[Atom, int] = {}
     for block in blocks:
         stacks[block.atom] = stacks.get(block.atom, 0) + 1
@@ -201,7 +202,7 @@ def _products(blocks: Sequence[Block]) -> int:
 
 
 def _gathered(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load]:
-    """Every rank gathers every tensor, one at a time, in float32, and orthogonalises all of them."""
+    """Every rank gathers all tensors, one at a time, in float32, and orthogonalises all of them."""
     work = sum(polar_flops(atom) for _, atom in tensors)
     small = _ring(3 * sum(atom.parts for _, atom in tensors), layouts[0])
     largest = max(_numel(shape) for shape, _ in tensors)
@@ -220,9 +221,10 @@ def _adamw(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Loa
 
 
 def _low_rank(tensors: Tensors, layouts: dict[int, Layout], ranks: int) -> list[Load]:
-    """A power iteration on rows that stay where they are: M Q, its orthonormal basis P, Mᵀ P, and two products of both.
+    """A power iteration on sharded rows: M Q, its orthonormal basis P, Mᵀ P, and two products of both.
 
-    P is orthonormalised by Cholesky factors of its gram, twice. Mᵀ P and the grams are sums over the ranks.
+    P is orthonormalised by Cholesky factors of its Gram matrix, twice. Mᵀ P and the Gram matrices are
+    summed over the ranks.
     """
     summed = 0
     for _, atom in tensors:
@@ -256,4 +258,4 @@ METHODS = {
     "AdamW": _adamw,
     "low rank (Dion-like)": _low_rank,
 }
-"""What is compared."""
+"""The methods that are compared."""

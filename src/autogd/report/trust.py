@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from autogd.experiments.trust.cells import CELLS
-from autogd.experiments.trust.grid import SEEDS
+from autogd.experiments.trust.runs import SEEDS
 from autogd.experiments.trust.summary import RECOVERY, Side, Standing, count
 from autogd.report.markdown import grid
 
@@ -34,7 +34,7 @@ def row(standing: Standing) -> tuple[str, ...]:
 
 
 def lines(every: Sequence[Standing]) -> list[str]:
-    """The counts: per family, in all, and of disturbed starts that recover.
+    """The counts of verdicts per family and in all, and of disturbed starts that recover.
 
     >>> side = Side(None, 5, 0, 0.5, 0.01, None, 1.0)
     >>> lines([Standing("own-loss-10", "bad-starts", "agd-stochastic", side, side, 1.0, "even", 1.5, 1.0)])[-1]

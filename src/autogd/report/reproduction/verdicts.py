@@ -1,21 +1,64 @@
-"""The second row of each figure as a table: StochasticAGD beside AGD and the best rival."""
+"""Verdicts: on the claims of the paper, and on StochasticAGD compared with AGD and the best rival."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from autogd.report.reproduction.reading import LEVEL, Runs, best, final, percent
 from autogd.training import Run
 
-__all__ = ["OURS", "Beside", "beside", "table", "tuned"]
+__all__ = ["OURS", "Claim", "Comparison", "Verdict", "claims_table", "compare", "second_row_table", "tuned", "verdict"]
+
+Verdict = Literal["reproduced", "in part", "not at this budget", "not"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper, our result, and the verdict."""
+
+    statement: str
+    paper: str
+    ours: str
+    verdict: Verdict
+    budget: str
+
+
+def verdict(full: bool, part: bool = False, small: bool = True) -> Verdict:
+    """The verdict on a claim; `small` if more epochs would still change the numbers.
+
+    >>> verdict(False, small=True)
+    'not at this budget'
+    """
+    if full:
+        return "reproduced"
+    if part:
+        return "in part"
+    return "not at this budget" if small else "not"
+
+
+def claims_table(claims: Sequence[Claim], command: str, effort: str = "", after: str = "") -> str:
+    """The claims of one experiment as a table, then `after`, the command that prints them, and the effort.
+
+    >>> print(claims_table([Claim("it trains", "yes", "90%", "reproduced", "5 epochs")], "autogd reproduce showcase"))
+    | claim | the paper | ours | verdict | budget |
+    | --- | --- | --- | --- | --- |
+    | it trains | yes | 90% | *reproduced* | 5 epochs |
+    <BLANKLINE>
+    Printed by `autogd reproduce showcase`.
+    """
+    rows = [f"| {c.statement} | {c.paper} | {c.ours} | *{c.verdict}* | {c.budget} |" for c in claims]
+    head = ["| claim | the paper | ours | verdict | budget |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([*head, *rows, *(["", after] if after else []), "", f"Printed by `{command}`{effort}."])
+
 
 OURS = "agd-stochastic"
 _RIVALS = {"adam": "Adam", "sgd": "SGD", "sgd-plain": "SGD without momentum", "sgd-mup-plain": "SGD + muP"}
 
 
 @dataclass(frozen=True)
-class Beside:
-    """One quantity of AGD, of the best rival and of StochasticAGD, and which is better."""
+class Comparison:
+    """One quantity of AGD, of the best rival and of StochasticAGD, and how StochasticAGD compares."""
 
     quantity: str
     agd: str
@@ -24,11 +67,11 @@ class Beside:
     verdict: str
 
 
-def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Beside:
-    """Compare the final values of two runs and of the best rival, if there are rivals.
+def compare(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run] | None = None) -> Comparison:
+    """Compare the final value of StochasticAGD with AGD's, and with the best rival's if there are rivals.
 
     >>> from pathlib import Path
-    >>> beside("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
+    >>> compare("FCN", "test_accuracy", Run(Path("nowhere")), Run(Path("nowhere"))).verdict
     'diverged'
     """
     sign = -1 if "objective" in what else 1
@@ -39,7 +82,7 @@ def beside(title: str, what: str, agd: Run, ours: Run, rivals: Mapping[str, Run]
     same = len(set(words.values())) == 1 and len(words) == 2
     said = f"{words['AGD']} both" if same else ", ".join(f"{word} {name}" for name, word in words.items())
     show = percent if sign > 0 else _three
-    return Beside(
+    return Comparison(
         f"{title}: {what.replace('_', ' ')}",
         show(others["AGD"]),
         f"{show(ends[top])} ({top})" if top else "–",
@@ -58,10 +101,11 @@ def tuned(runs: Runs, prefix: str, names: Sequence[str]) -> dict[str, Run]:
     return {f"{_RIVALS[name]} {pair[0]:g}": pair[1] for name, pair in pairs.items() if pair}
 
 
-def table(rows: Sequence[Beside]) -> str:
+def second_row_table(rows: Sequence[Comparison]) -> str:
     """The rows as Markdown.
 
-    >>> print(table([Beside("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")]))
+    >>> row = Comparison("FCN: test accuracy", "33.5%", "30.3% (Adam 0.0001)", "40.1%", "ahead of both")
+    >>> print(second_row_table([row]))
     | the second row | AGD | the best rival | StochasticAGD (ours) | ours is |
     | --- | --- | --- | --- | --- |
     | FCN: test accuracy | 33.5% | 30.3% (Adam 0.0001) | 40.1% | *ahead of both* |

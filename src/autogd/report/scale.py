@@ -1,21 +1,59 @@
-"""What a step costs a rank, drawn over the number of ranks."""
+"""What a step costs a rank: as a table, and as a figure over the number of ranks."""
 
 from collections.abc import Mapping, Sequence
 
-from autogd.experiments.scale.cost import Cost
+from autogd.experiments.scale import Cost
 from autogd.report.figures import png_with_legend, series_styles
 
-__all__ = ["draw_scale"]
+__all__ = ["COLUMNS", "cell", "draw_scale", "markdown"]
+
+COLUMNS = ("sent", "received", "flops", "peak")
+
+
+def markdown(found: Sequence[Cost]) -> str:
+    """The largest value over the ranks, and in brackets the mean, as Markdown."""
+    lines = [
+        "| ranks | method | sent | received | FLOPs | state and buffers |",
+        "| ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for cost in found:
+        cells = (" ".join(cell(cost, quantity)) for quantity in COLUMNS)
+        lines.append(f"| {cost.ranks:,} | {cost.method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(cost: Cost, quantity: str) -> tuple[str, str]:
+    """The largest value over the ranks, and the mean.
+
+    >>> from autogd.experiments.scale import Load
+    >>> cell(Cost("ours", "fsdp", 2, (Load(0, 1000, 0, 0, 0, 0), Load(1, 2000, 0, 0, 0, 0))), "sent")
+    ('2 kB', '(1.5 kB)')
+    """
+    unit = "" if quantity == "flops" else "B"
+    return _short(cost.most(quantity), unit), f"({_short(cost.mean(quantity), unit)})"
+
+
+def _short(number: float, unit: str) -> str:
+    """A number with three digits and a prefix.
+
+    >>> _short(24_500_000_000, "B")
+    '24.5 GB'
+    """
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if number < 999.5 or prefix == "P":
+            return f"{number:.3g} {prefix}{unit}".strip()
+        number /= 1000
+    raise AssertionError
 
 
 def draw_scale(found: Sequence[Cost], counted: Sequence[Mapping[str, int]] = ()) -> bytes:
-    """Bytes received and FLOPs of the rank that has the most, as a PNG.
+    """Bytes received and FLOPs, the largest over the ranks, as a PNG.
 
     Args:
-        found: the model's costs.
-        counted: what was counted on real ranks, with `ranks`, `received` and `flops`.
+        found: the planned costs.
+        counted: the counts on real ranks, with `ranks`, `received` and `flops`.
 
-    >>> from autogd.experiments.scale.cost import Load
+    >>> from autogd.experiments.scale import Load
     >>> draw_scale([Cost("ours", "fsdp", n, (Load(0, 1, 1, 1, 1, 1),)) for n in (1, 2)])[1:4]
     b'PNG'
     """

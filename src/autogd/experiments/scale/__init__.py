@@ -1,1 +1,0 @@
-"""What a step costs on many ranks: planned, not run."""
