@@ -53,7 +53,7 @@ def test_a_digit_that_differs_from_the_records_is_noticed():
 
 
 def test_the_glossary_page_is_what_the_command_prints(capsys):
-    from autogd.cli.glossary import WORDS, markdown
+    from autogd.cli.help import WORDS, markdown
 
     assert (ROOT / "docs" / "glossary.md").read_text() == markdown(), "run: python benchmarks/front_page.py"
     assert len(WORDS) == 10

@@ -285,9 +285,9 @@ def test_as_many_checkpoints_are_kept_as_asked_for(tmp_path, capsys):
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch, capsys):
-    from autogd.cli import explain
+    from autogd.cli import model
 
-    monkeypatch.setattr(explain, "explain", {}.__getitem__)
+    monkeypatch.setattr(model, "explain", {}.__getitem__)
     with pytest.raises(KeyError):
         main(["explain", "torch.nn:Identity"])
     assert "an error of autogd itself, please report it" in capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_if_no_checkpoint_is_whole_the_error_says_so(half):
     for folder in half.checkpoints.iterdir():
         flip(folder / "__0_0.distcp", 100, 0)
     before = contents(half.path)
-    with pytest.raises(ValueError, match="There is no whole checkpoint before it: start the run again"):
+    with pytest.raises(ValueError, match="There is no undamaged checkpoint before it: start the run again"):
         train(half)
     assert contents(half.path) == before
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_without_a_manifest_is_refused_with_the_reason(half):
     for folder in half.checkpoints.iterdir():
         (folder / "manifest.json").unlink()
     with pytest.raises(
-        ValueError, match=r"versions without a manifest are not read.*finish such a run with the version"
+        ValueError, match=r"without a manifest is from an older version.*finish the run with the version"
     ):
         train(half)
 

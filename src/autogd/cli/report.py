@@ -1,7 +1,4 @@
-"""Write one self-contained HTML page about runs: settings, a table, the curves.
-
-example: autogd report runs/compare-digits-fcn --out comparison.html
-"""
+"""The command `autogd report`."""
 
 import json
 from dataclasses import dataclass
@@ -13,12 +10,15 @@ from autogd.cli.output import check_output
 from autogd.report import group_runs, summarise, write_page
 from autogd.training import find_runs
 
-__all__ = ["Options", "run"]
+__all__ = ["Report"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd report` takes."""
+class Report:
+    """Write one self-contained HTML page about runs: settings, a table, the curves.
+
+    example: autogd report runs/compare-digits-fcn --out comparison.html
+    """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """folders of runs, or folders with such folders in them"""
@@ -27,16 +27,15 @@ class Options:
     json: bool = False
     """print the table as JSON and nothing else"""
 
-
-def run(options: Options) -> int:
-    """Read the records and write the page."""
-    if not options.runs:
-        raise ValueError("runs: name at least one folder of a run, for example one below runs/")
-    check_output("--out", options.out, (".html", ".htm"))
-    runs = [found for path in options.runs for found in find_runs(Path(path))]
-    write_page(runs, Path(options.out))
-    if options.json:
-        print(json.dumps({"page": options.out, "rows": summarise(group_runs(runs))}))
-    else:
-        print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {options.out}")
-    return 0
+    def run(self) -> int:
+        """Read the records and write the page."""
+        if not self.runs:
+            raise ValueError("runs: name at least one folder of a run, for example one below runs/")
+        check_output("--out", self.out, (".html", ".htm"))
+        runs = [found for path in self.runs for found in find_runs(Path(path))]
+        write_page(runs, Path(self.out))
+        if self.json:
+            print(json.dumps({"page": self.out, "rows": summarise(group_runs(runs))}))
+        else:
+            print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {self.out}")
+        return 0

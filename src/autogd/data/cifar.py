@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from autogd.data.archive import unpack
-from autogd.data.augment import crop_and_flip
-from autogd.data.fetch import RemoteFile, check_md5, obtain
+from autogd.data.fetch import RemoteFile, check_md5, obtain, unpack
+from autogd.data.prepare import crop_and_flip
 from autogd.data.task import Task, image_task
 from autogd.data.unpickle import PickledArray, read_pickle
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from autogd.data.extra import needs_extra
-from autogd.data.scale import unit_scale
+from autogd.data.fetch import needs_extra
+from autogd.data.prepare import unit_scale
 from autogd.data.task import Task
 
 if TYPE_CHECKING:

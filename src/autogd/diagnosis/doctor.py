@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from autogd.diagnosis.backend import backend
-from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+from autogd.diagnosis.finding import Finding, forward_of, loss_of, not_scalar, summed, taken_twice, tensor_of
 from autogd.diagnosis.finite import bad_gradients, not_finite
-from autogd.diagnosis.loss_signs import not_scalar, summed, taken_twice
 from autogd.diagnosis.signs import (
     activation_sizes,
     contradicted,

@@ -6,10 +6,9 @@ from typing import Literal
 
 from torch import nn
 
-from autogd.models.fcn import FCN
 from autogd.models.gpt import GPT
+from autogd.models.plain import FCN, VGG16
 from autogd.models.resnet import ResNet18, ResNet50
-from autogd.models.vgg import VGG16
 
 __all__ = ["NAMES", "build"]
 

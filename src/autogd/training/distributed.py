@@ -20,7 +20,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["Place", "find_device", "local", "session", "share_batch_norm", "spread", "without_sync"]
+from autogd.training.process import find_device
+
+__all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_sync"]
 
 # a process waits this long for another; if the other one died, torchrun ends the wait much sooner
 PATIENCE = timedelta(minutes=10)
@@ -235,22 +237,3 @@ def _join(backend: str) -> None:
     store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
     fresh = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=PATIENCE)
-
-
-def find_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device of that name, if it is there; `auto` takes an accelerator if there is one.
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-        if device.type == "meta":
-            raise RuntimeError("its tensors have no values")
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        said = (str(error).strip().splitlines() or [""])[0].partition(". ")[0].rstrip(".")
-        raise ValueError(f"device: {name!r} cannot be used here ({said}); try cpu, or leave the option out") from error
-    return device

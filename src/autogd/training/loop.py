@@ -10,15 +10,12 @@ from torch import Tensor
 from autogd import baselines
 from autogd.training import checkpoint, distributed
 from autogd.training.config import Config
-from autogd.training.evaluation import evaluate, refresh_batch_norm
-from autogd.training.ledger import Ledger
-from autogd.training.measure import environment, peak_memory
+from autogd.training.measure import Ledger, environment, peak_memory
+from autogd.training.process import Stopped, listening, suitable_threads, using_threads
 from autogd.training.records import Run
 from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
-from autogd.training.step import Diverged, refuse_non_finite, take_step
-from autogd.training.stop import Stopped, listening
-from autogd.training.threads import suitable, using
+from autogd.training.step import Diverged, evaluate, refresh_batch_norm, refuse_non_finite, take_step
 
 __all__ = ["Watch", "train"]
 
@@ -66,7 +63,9 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     with distributed.session(config.device) as place, listening() as request, ExitStack() as settings:
         first = place.rank == 0
         setup = Setup.build(config, place)
-        settings.enter_context(using(config.threads or suitable(setup.model, setup.sample(), setup.batch_size)))
+        settings.enter_context(
+            using_threads(config.threads or suitable_threads(setup.model, setup.sample(), setup.batch_size))
+        )
         progress = _resume(run, setup)
         epoch, done, seconds = progress["epoch"], progress["done"], progress["seconds"]
         ledger = progress["ledger"]
