@@ -31,6 +31,7 @@ COMMANDS = {
 FILES = {
     "compare": "study",
     "sweep": "study",
+    "report": "study",
     "explain": "model",
     "doctor": "model",
     "glossary": "help",

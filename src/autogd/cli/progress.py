@@ -40,7 +40,7 @@ class TrainingProgress(Watch):
         self.progress.console.print(epoch_line(record), highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.progress.stop()
 
 
@@ -59,7 +59,7 @@ def epoch_line(record: dict[str, Any]) -> str:
 
 
 def on_test_set(record: dict[str, Any], digits: int) -> str:
-    """The accuracy on the test set in percent; the objective on it in a regression.
+    """The accuracy on the test set in percent; in a regression, the objective.
 
     >>> on_test_set({"test_accuracy": 0.5, "test_objective": 0.1}, 1)
     '50.0%'

@@ -29,7 +29,7 @@ __all__ = ["Reproduce"]
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
+    """Reproduce a figure or a table of the paper: train what is not recorded, draw, and compare with the paper.
 
     Scales: `smoke` takes seconds, on embedded data; `laptop` takes minutes, on real CIFAR-10; `workstation` takes a
     night of two cores, on all of CIFAR-10; `paper` is the full experiment. Repeat the command to continue a stopped
@@ -58,7 +58,7 @@ class Reproduce:
     """print JSON and nothing else"""
 
     def run(self) -> int:
-        """Train what is missing, then draw, judge and print."""
+        """Train what is missing, then draw, compare with the paper and print."""
         names = [*EXPERIMENTS] if self.name == "all" else [self.name]
         if self.name != "all" and self.name not in EXPERIMENTS:
             raise ValueError(f"{self.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
@@ -87,7 +87,7 @@ class Reproduce:
                 _train(name, self, folder, console)
             except Stopped as stopped:
                 print(
-                    "autogd reproduce: stopped; finished runs are recorded; repeat the command to go on",
+                    "autogd reproduce: stopped; finished runs are recorded; repeat the command to continue",
                     file=sys.stderr,
                 )
                 return 128 + stopped.signal_number

@@ -1,4 +1,4 @@
-"""The commands `autogd compare` and `autogd sweep`: several runs, side by side."""
+"""The commands about several runs, side by side: compare, sweep and report."""
 
 import dataclasses
 import json
@@ -13,15 +13,15 @@ from rich.live import Live
 from rich.table import Table
 
 from autogd.baselines import PAPER_GRID, entry
-from autogd.cli.output import check_folder, table
+from autogd.cli.output import check_folder, check_output, table
 from autogd.cli.progress import on_test_set
-from autogd.report import draw, group_runs, summarise
+from autogd.report import draw, group_runs, summarise, write_page
 from autogd.report.tables import cell, columns
-from autogd.training import Config, Run, Stopped, Watch
+from autogd.training import Config, Run, Stopped, Watch, find_runs
 from autogd.training.records import short_name, write_whole
 from autogd.training.study import run_study
 
-__all__ = ["Compare", "Sweep", "carry_out", "final_table"]
+__all__ = ["Compare", "Report", "Sweep", "carry_out", "final_table"]
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,36 @@ class Sweep(Config):
         return 0
 
 
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page about runs: settings, a table, the curves.
+
+    example: autogd report runs/compare-digits-fcn --out comparison.html
+    """
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """folders of runs, or folders with such folders in them"""
+    out: str = "report.html"
+    """the page to write"""
+    json: bool = False
+    """print the table as JSON and nothing else"""
+
+    def run(self) -> int:
+        """Read the records and write the page."""
+        if not self.runs:
+            raise ValueError("runs: name at least one folder of a run, for example one below runs/")
+        check_output("--out", self.out, (".html", ".htm"))
+        runs = [found for path in self.runs for found in find_runs(Path(path))]
+        write_page(runs, Path(self.out))
+        if self.json:
+            print(json.dumps({"page": self.out, "rows": summarise(group_runs(runs))}))
+        else:
+            print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {self.out}")
+        return 0
+
+
 def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list[dict[str, Any]]:
-    """Train what is not recorded yet, and return the final table's rows."""
+    """Train what is not recorded yet, with a live table, and return the rows of the final one."""
     try:
         if as_json:
             runs = run_study(trials, folder)
@@ -139,7 +167,7 @@ def carry_out(trials: Mapping[str, Config], folder: Path, as_json: bool) -> list
                 board = _Board(trials, live)
                 runs = run_study(trials, folder, lambda name: [board.watch(name)])
     except Stopped as stopped:
-        told = f"stopped, and saved in {folder}; repeat the command to go on"
+        told = f"stopped, and saved in {folder}; repeat the command to continue"
         raise Stopped(told, stopped.signal_number) from stopped
     groups = group_runs(runs)
     rows = summarise(groups)

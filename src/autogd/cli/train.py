@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autogd.cli.output import check_folder
-from autogd.cli.progress import TrainingProgress, on_test_set
+from autogd.cli.progress import TensorBoard, TrainingProgress, on_test_set
 from autogd.training import Config, Run, Stopped, Watch, train
 from autogd.training.distributed import session
 from autogd.training.records import under_way, write_whole
@@ -32,14 +32,15 @@ class Train(Config):
     pair of inputs and labels, a data set or a DataLoader.
 
     example: autogd train --data cifar10 --model fcn --depth 2 --width 64
+
     example: autogd train --model my_package.models:make --data my_package.data:load
     """
 
     out: str | None = None
     """the run's folder; default: a new one under runs/"""
     resume: str | None = None
-    """resume the run in this folder, as configured; with --epochs, up to that many in all"""
-    epochs: int | None = None  # type: ignore[assignment]  # None: left out, which --resume has to know
+    """resume the run in this folder, as configured; with --epochs, train up to that many in total"""
+    epochs: int | None = None  # type: ignore[assignment]  # None if left out: --resume then keeps the run's
     """passes over the training set; default: 20"""
     tensorboard: bool = False
     """also write TensorBoard files to the run's folder"""
@@ -62,8 +63,6 @@ class Train(Config):
             record = Run(Path(place.tell(str(record.path))))
             watches: list[Watch] = [] if self.json else [TrainingProgress()]
             if self.tensorboard and first:
-                from autogd.cli.progress import TensorBoard
-
                 watches.append(TensorBoard(record.path))
             try:
                 summary = train(record, watches, _config(self, record))
@@ -80,7 +79,7 @@ def _find(options: Train) -> AbstractContextManager[Run]:
     """The run to train: a new one, the one to resume, or, after a restart by torchrun, the unfinished one."""
     if options.resume is not None:
         if options.out is not None:
-            raise ValueError(f"--out: --resume goes on in {options.resume}; leave --out out")
+            raise ValueError(f"--out: --resume continues in {options.resume}; leave --out out")
         run = Run.open(Path(options.resume))
         _config(options, run)  # refuse other settings before anything changes
         if options.epochs is not None and options.epochs != run.config().epochs:
@@ -104,13 +103,13 @@ def _require_tensorboard() -> None:
 def _config(options: Train, record: Run) -> Config:
     """The run's config, with the settings of the machine taken from the options."""
     asked, defaults, saved = options.as_dict(), Config().as_dict(), record.config()
-    asked.pop("epochs")  # the run knows, by now
+    asked.pop("epochs")  # the run has it already
     given = {name: value for name, value in asked.items() if options.resume and value != defaults[name]}
     for name, value in given.items():
         if name not in FREE and value != getattr(saved, name):
             flag = "--" + name.replace("_", "-")
             raise ValueError(
-                f"{flag}: {record.path} was started with {getattr(saved, name)}, and --resume goes on as it was; "
+                f"{flag}: {record.path} was started with {getattr(saved, name)}, and --resume keeps that; "
                 "leave the option out, or start another run"
             )
     return dataclasses.replace(saved, **{name: given[name] for name in FREE if name in given})

@@ -22,7 +22,7 @@ class CifarSource:
     """How one of the sets is published.
 
     Args:
-        name: the name that `load` knows it by.
+        name: its name for `load`.
         archive: the file to download.
         folder: what the archive unpacks to.
         train: files of the training set, of equal length.
@@ -78,7 +78,7 @@ Images = tuple[Tensor, Tensor]
 def load_cifar(source: CifarSource, folder: Path, *, download: bool = True) -> Task:
     """The set in `folder`, unpacked or as the archive; downloaded if it is missing.
 
-    Only the archive has a published checksum. Of unpacked files, shape and labels are checked.
+    Only the archive has a published checksum. For unpacked files, shapes and labels are checked.
 
     >>> load_cifar(CIFAR10, Path("data"), download=False)
     Traceback (most recent call last):

@@ -47,7 +47,7 @@ class TensorSplit:
         self, inputs: Tensor, labels: Tensor, mean: Tensor | float = 0.0, deviation: Tensor | float = 1.0
     ) -> None:
         if len(inputs) != len(labels):
-            raise ValueError(f"a label for every sample is needed, found {len(labels)} for {len(inputs)}")
+            raise ValueError(f"expected a label for every sample, found {len(labels)} for {len(inputs)}")
         self.inputs = inputs
         self.labels = labels.long()
         dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
@@ -77,7 +77,7 @@ class Task:
     A batch for training is `prepare(augment(inputs, generator))`, one for testing `prepare(inputs)`.
 
     Args:
-        name: the name that `load` knows it by.
+        name: its name for `load`.
         train: the training split.
         test: the test split.
         classes: the number of classes, of characters for text, or of numbers in a regression's label.

@@ -1,7 +1,7 @@
-"""One process or many: rank, slice of the batch, and how a model is distributed.
+"""One process or many: the rank, the slice of the batch, and the distribution of the model.
 
 Every process takes an equal slice of the same global batch, so the numbers are those of one process. DDP averages the
-gradients, or FSDP2 if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
+gradients; FSDP2 does if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
 differentiable all-reduce.
 """
 
@@ -104,7 +104,7 @@ def session(device: str = "auto") -> Iterator[Place]:
             raise
         detail = str(error).split("] ", 1)[-1].split(". ")[0]
         raise ConnectionError(
-            f"another process of this run died or was stopped ({detail}); go on from the last checkpoint with --resume"
+            f"another process of this run died or was stopped ({detail}); continue from the last checkpoint: --resume"
         ) from error
     finally:
         if start:
@@ -139,8 +139,8 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
 
     devices = [place.device] if place.device.type == "cuda" else None
     parallel = DistributedDataParallel(model, device_ids=devices)
-    # Gloo's thread may still hold the tensors of its first broadcast. If an error frees the model at once, torch waits
-    # for that thread with the interpreter's lock in hand, and the thread for the lock: for ever
+    # Gloo's thread may still hold the tensors of its first broadcast. If an error frees the model now, torch holds the
+    # interpreter's lock and waits for that thread, and the thread waits for the lock: a deadlock
     place.wait()
     return parallel
 
@@ -210,7 +210,7 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     over = [i for i in range(x.dim()) if i != 1]
     world = dist.get_world_size()
     wide = x if x.dtype == torch.float64 else x.float()
-    # slices are equal: one all-reduce collects the moments of every process, each in its row
+    # slices are equal, so one all-reduce collects the moments of all processes, one row for each
     variance, mean = torch.var_mean(wide, over, correction=0)
     mine = torch.zeros(world, 1, 1, dtype=wide.dtype, device=x.device)
     mine[dist.get_rank()] = 1

@@ -35,7 +35,7 @@ class Watch:
         """An epoch's line was written."""
 
     def end(self) -> None:
-        """Training is over, whatever ended it."""
+        """Training is over, for whatever reason."""
 
 
 def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     Args:
         run: the run's folder.
         watches: callbacks.
-        config: the run's own, except for where to run: another device, for example.
+        config: the settings, by default the run's own; only settings of the machine may differ, such as the device.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -55,7 +55,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     ('finished', 2)
     """
     over = run.summary()
-    if over is not None:  # do not write it again
+    if over is not None:  # nothing is left to do
         if over["status"] == "diverged":
             raise Diverged(str(over.get("error")))
         return over
@@ -132,7 +132,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
 
 
 def _resume(run: Run, setup: Setup) -> dict[str, Any]:
-    """Where to start: at the newest checkpoint, or at step 0."""
+    """The progress to start from: the newest checkpoint's, or none."""
     newest = checkpoint.latest(run.checkpoints)
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     progress: dict[str, Any] = {"epoch": 1, "done": 0, "seconds": 0.0}
