@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_leaves_everything_as_it_is_and_offers_the_one_befo
             train(half)
         assert name in str(caught.value)
     assert contents(half.path) == before
-    command = str(caught.value).partition("to go on from there: ")[2].removesuffix(", and resume")
+    command = str(caught.value).partition("to continue from there: ")[2].removesuffix(", and resume")
     subprocess.run(shlex.split(command), check=True)
     assert train(half)["epochs"] == 3
     assert [line["epoch"] for line in half.metrics()] == [1, 2, 3]

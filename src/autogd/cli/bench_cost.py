@@ -122,8 +122,17 @@ def _cost(options: Step, names: Sequence[str], device: torch.device) -> int:
 def _share(options: Step, names: Sequence[str], device: torch.device) -> int:
     with _progress(options) as progress:
         task = progress.add_task("steps", total=len(NETWORKS) * options.rounds)
-        turn = (list(NETWORKS), list(dict.fromkeys([*names, REFERENCE])), options.rounds, device, options.batch or None)
-        rows = list(shares(*turn, tick=lambda: progress.advance(task)))
+        chosen = list(dict.fromkeys([*names, REFERENCE]))
+        rows = list(
+            shares(
+                list(NETWORKS),
+                chosen,
+                options.rounds,
+                device,
+                options.batch or None,
+                tick=lambda: progress.advance(task),
+            )
+        )
     title = _title(options, device, "a step beside forward and backward")
     heads = ("batch", "forward and\nbackward, ms", "step, ms", "share")
     shown = table(title, ["network", "optimiser"], heads)
@@ -184,7 +193,7 @@ class Scale:
     ranks: tuple[int, ...] = (8, 64, 256, 1024, 4096)
     """number of ranks; one table for each"""
     shapes: str = "llama-3-8b"
-    """whose parameters: gpt2-small, llama-3-8b or llama-3-70b"""
+    """the model: gpt2-small, llama-3-8b or llama-3-70b"""
     mesh: str = "fsdp"
     """fsdp (weights sharded over all ranks), hsdp (sharded over 8, then replicated), or ddp (replicated)"""
     figure: Path | None = None

@@ -67,7 +67,10 @@ def _print(rows: list[Row], right: bool) -> None:
         if not row.holds:
             told = f"{row.statement} fails on {row.broken} of {row.draws} draws. Counterexample: {row.counterexample}"
             console.print(told, highlight=False, markup=False, soft_wrap=True)
-    console.print("All is as it should be." if right else "NOT as it should be: see what is marked !", markup=False)
+    console.print(
+        "Every result is as expected." if right else "NOT every result is as expected: see the rows marked !",
+        markup=False,
+    )
 
 
 def _verdict(row: Row) -> str:

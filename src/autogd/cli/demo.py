@@ -46,8 +46,8 @@ class Demo:
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
         )
+        # one thread: the layers are small, and more threads would wait for each other
         with Progress(*columns, console=console) as progress, using_threads(1):
-            # its layers are small: more threads would wait for each other
             for name in CONTENDERS:
                 bar = progress.add_task(name, total=self.epochs, note="")
                 for epoch in race(name, self.epochs, self.seed):

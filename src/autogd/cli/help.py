@@ -97,7 +97,7 @@ def script(shell: str) -> str:
     >>> "--optimiser" in script("bash")
     True
     """
-    from autogd.cli.main import COMMANDS, find  # imported late: main knows this command too
+    from autogd.cli.main import COMMANDS, find  # imported late: main imports this file
 
     commands = [
         Annotated[find(name)[0], tyro.conf.subcommand(name=name, description=purpose)]

@@ -1,4 +1,4 @@
-"""Find the command, read its options, run it, and turn errors into one clear line."""
+"""Find the command, read its options, run it, and print an error as one clear line."""
 
 import importlib
 import inspect

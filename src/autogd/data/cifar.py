@@ -28,8 +28,8 @@ class CifarSource:
         train: files of the training set, of equal length.
         test: files of the test set.
         label_key: the key of a file's labels.
-        classes: how many there are.
-        samples: how many images are for training and how many for testing.
+        classes: number of classes.
+        samples: numbers of training and test images.
 
     >>> CIFAR100.label_key, CIFAR100.classes
     ('fine_labels', 100)

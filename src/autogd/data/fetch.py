@@ -176,9 +176,9 @@ def _write_members(archive: Path, fresh: Path, wanted: set[str]) -> None:
     except OSError as error:
         if error.errno is not None:
             raise  # an error of the disk, not of the archive
-        raise ValueError(f"not a whole .tar.gz file ({error})") from error
+        raise ValueError(f"not a complete .tar.gz file ({error})") from error
     except Exception as error:  # a damaged archive can raise anything
-        raise ValueError(f"not a whole .tar.gz file ({type(error).__name__}: {error})") from error
+        raise ValueError(f"not a complete .tar.gz file ({type(error).__name__}: {error})") from error
     missing = sorted(name for name in wanted if not (fresh / name).is_file())
     if missing:
         raise ValueError(f"{', '.join(missing)} not in it")

@@ -31,9 +31,9 @@ class IdxSource:
         folders: sub-folders of the data folder that may hold its files; downloads go to the first.
         files: training images and labels, test images and labels.
         first_labels: the first training and test labels, to tell apart two sets with the same names and sizes.
-        samples: how many images are for training and how many for testing.
-        side: of an image, in pixels.
-        classes: how many there are.
+        samples: numbers of training and test images.
+        side: height and width of an image, in pixels.
+        classes: number of classes.
 
     >>> MNIST.samples, FASHION_MNIST.side
     ((60000, 10000), 28)
@@ -133,7 +133,7 @@ def read_idx(path: Path, limit: int = LIMIT) -> Tensor:
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=plain)) if packed else plain
             return _parse(stream, limit)
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole IDX file ({error}). Delete it and fetch it again") from error
+        raise ValueError(f"{path}: not a complete IDX file ({error}). Delete it and fetch it again") from error
 
 
 def _parse(stream: BinaryIO, limit: int) -> Tensor:

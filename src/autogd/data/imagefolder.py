@@ -68,9 +68,9 @@ class ImageFolderSplit:
     Args:
         folder: holds a folder for every class.
         classes: their names; the index in this list is the label.
-        size: of the square output, in pixels.
+        size: side of the square output, in pixels.
         random_crops: whether to crop, resize and flip at random, for training; otherwise the centre is taken.
-        seed: of the random crops.
+        seed: seed of the random crops.
         threads: number of decoding threads.
 
     >>> import tempfile

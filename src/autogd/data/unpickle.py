@@ -1,4 +1,4 @@
-"""Read pickled arrays without executing anything that the file asks for.
+"""Read pickled arrays without executing anything in the file.
 
 A pickle is a program. Our own interpreter (`pickle_machine.py`) runs it, and admits only the few names that pickled
 numpy arrays need. Those names stand for inert objects of our own: no other class or function is ever called.

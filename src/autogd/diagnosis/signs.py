@@ -191,13 +191,13 @@ def contradicted(roles: Sequence[Role], loss: Tensor) -> list[Finding]:
     """Layers for which the catalogue and the computation disagree."""
     reading = read_graph(loss, {role.name: role.parameter for role in roles})
     findings = []
-    for role, told in disagreements(roles, reading):
+    for role, used in disagreements(roles, reading):
         known = role.atom
         findings.append(
             Finding(
                 "architecture",
                 f"{role.name}: the catalogue has {known.parts} of {known.fan_out} × {known.fan_in} ({known.kind}), the "
-                f"forward pass uses {told.parts} of {told.fan_out} × {told.fan_in} ({told.kind})",
+                f"forward pass uses {used.parts} of {used.fan_out} × {used.fan_in} ({used.kind})",
                 "The catalogue's is used; name another with atoms={...}",
                 harmless=True,
             )

@@ -31,7 +31,7 @@ def build(
     Args:
         name: one of `NAMES`.
         input_shape: the shape of one sample.
-        classes: how many outputs.
+        classes: number of outputs.
         depth: linear layers of an FCN, blocks of a GPT.
         width: hidden units of an FCN, embedding size of a GPT, channels of the first stage of the others.
         bias: whether linear and convolutional layers have biases.

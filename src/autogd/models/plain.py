@@ -41,8 +41,8 @@ class VGG16(nn.Module):
     pixels, has 4,096. Images of any size work, since pooling rounds up and the last map is averaged.
 
     Args:
-        classes: how many outputs.
-        channels: of the images.
+        classes: number of outputs.
+        channels: channels of the images.
         width: channels of the first stage.
         bias: whether convolutions and linear layers have biases.
         affine: whether norm layers have gains and biases.

@@ -1,7 +1,7 @@
 """One process or many: the rank, the slice of the batch, and the distribution of the model.
 
 Every process takes an equal slice of the same global batch, so the numbers are those of one process. DDP averages the
-gradients; FSDP2 does if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
+gradients, or FSDP2 if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
 differentiable all-reduce.
 """
 

@@ -48,7 +48,7 @@ _CHUNK = {
 }
 
 
-class Damaged(ValueError):  # noqa: N818 - what happened, not whose fault
+class Damaged(ValueError):  # noqa: N818 - named after the event, not an error of the code
     """A file of a checkpoint has changed since it was written."""
 
 

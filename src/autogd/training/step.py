@@ -18,7 +18,7 @@ __all__ = ["MEASURED_STEPS", "Diverged", "evaluate", "refresh_batch_norm", "refu
 MEASURED_STEPS = 32  # steps per epoch at which the update size is measured
 
 
-class Diverged(ValueError):  # noqa: N818 - what happened, not whose fault
+class Diverged(ValueError):  # noqa: N818 - named after the event, not an error of the code
     """A loss, a gradient or a weight is no longer finite; names the step, the batch and the layer."""
 
 
