@@ -8,7 +8,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from inspect import getdoc
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 from rich.console import Console
 from rich.progress import track
@@ -23,7 +23,7 @@ from autogd.experiments.shrunk import shrunk_names
 from autogd.experiments.zoo import ZOO
 from autogd.experiments.zoo_race import RATES, Drop, drops
 
-__all__ = ["Bench", "Coverage", "Zoo"]
+__all__ = ["MEASUREMENTS", "Bench", "Coverage", "Zoo"]
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,9 @@ def _cell(after_30: float, after_all: float, steps: int) -> str:
     return f"{after_30:.3f}" if steps <= 30 else f"{after_30:.3f} / {after_all:.3f}"
 
 
-Bench = (
-    Annotated[Coverage, subcommand("coverage", description=getdoc(Coverage))]
-    | Annotated[Quality, subcommand("quality", description=getdoc(Quality))]
-    | Annotated[Scale, subcommand("scale", description=getdoc(Scale))]
-    | Annotated[Step, subcommand("step", description=getdoc(Step))]
-    | Annotated[Trust, subcommand("trust", description=getdoc(Trust))]
-    | Annotated[Zoo, subcommand("zoo", description=getdoc(Zoo))]
-)
-"""The measurements: each is a dataclass with a method `run`, like a command."""
+MEASUREMENTS = (Coverage, Quality, Scale, Step, Trust, Zoo)
+"""Each is a dataclass with a method `run`, like a command."""
+
+Bench: Any = Union[  # noqa: UP007  # `|` does not take a tuple
+    tuple(Annotated[each, subcommand(each.__name__.lower(), description=getdoc(each))] for each in MEASUREMENTS)
+]
