@@ -44,7 +44,7 @@ class Telemetry(ABC):
 
     def __init__(self, every: int = 100, start: int = 0) -> None:
         if every < 1:
-            raise ValueError(f"every: expected at least 1 step from one line to the next, found {every}")
+            raise ValueError(f"every: expected at least 1, found {every}")
         self.every = every
         self.steps = start
 
