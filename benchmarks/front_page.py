@@ -6,7 +6,7 @@ Run: python benchmarks/front_page.py
 import json
 from pathlib import Path
 
-from autogd.cli.glossary import markdown as glossary
+from autogd.cli.help import markdown as glossary
 from autogd.experiments.quality.records import Records as Quality
 from autogd.experiments.quality.summary import standings as quality_standings
 from autogd.experiments.quality.workloads import WORKLOADS
