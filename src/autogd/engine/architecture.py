@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autogd.engine.distributed.fsdp2 import unsharded
+from autogd.engine.distributed.wrappers import unsharded
 from autogd.engine.hooks import Watch
 from autogd.geometry.atom import Atom, Rule
 from autogd.reading.agreement import merged

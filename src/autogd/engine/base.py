@@ -10,7 +10,8 @@ from torch.optim import Optimizer
 
 from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
-from autogd.engine.distributed.ranks import Peers, refuse_flat, refuse_zero_redundancy
+from autogd.engine.distributed.ranks import Peers
+from autogd.engine.distributed.wrappers import refuse_flat, refuse_zero_redundancy
 from autogd.engine.groups import (
     as_groups,
     check_geometry,

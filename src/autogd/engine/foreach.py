@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Norms, Step
+from autogd.engine.backend import Norms, SingleTensor, Step
 from autogd.engine.bundles import PIECES, ROOM, Bundle, alike, bundles
 from autogd.engine.layout import piecewise, runs, squares
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
 
 __all__ = ["Foreach"]

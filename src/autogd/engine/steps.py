@@ -1,12 +1,13 @@
-"""Before the mathematics of a step: its tensors with a gradient, their plan, backend and state."""
+"""Around the mathematics of a step. Before it: plan, backend and state of the tensors; after it: what the step did."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Backend
+from autogd.engine.backend import Backend, SingleTensor
 from autogd.engine.base import ReadsArchitecture
 from autogd.engine.distributed.dtensor import Sharded, shares_work
 from autogd.engine.distributed.ranks import find_peers, others_of
@@ -14,15 +15,13 @@ from autogd.engine.distributed.shards import aligned, is_sharded, local
 from autogd.engine.foreach import Foreach
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.sizes import measured_sizes
 
-__all__ = ["PlansSteps", "choose_backend", "gradients", "spread_of"]
+__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "spread_of"]
 
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
@@ -54,6 +53,47 @@ def gradients(plan: Plan, dense: bool = False) -> list[Any]:
 def spread_of(tensor: Tensor) -> object:
     """The placements and the mesh of a DTensor; None for any other tensor."""
     return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+
+
+@dataclass(frozen=True, eq=False)
+class LastStep:
+    r"""One step; all numbers are 0-d tensors on the parameters' device.
+
+    Args:
+        learning_rate: η.
+        gradient_summary: G.
+        names: of the tensors that took part, in the plan's order.
+
+    >>> from autogd import AGD
+    >>> model = torch.nn.Linear(4, 2, bias=False)
+    >>> optimiser = AGD(model)
+    >>> model(torch.randn(8, 4)).square().mean().backward()
+    >>> optimiser.step()
+    >>> step = optimiser.last_step
+    >>> bool(step.dual_norms["weight"] == step.gradient_summary)  # one layer: L = 1
+    True
+    >>> bool(step.update_sizes["weight"] == step.learning_rate)
+    True
+    """
+
+    learning_rate: Tensor
+    gradient_summary: Tensor
+    names: tuple[str, ...]
+    _plan: Plan = field(repr=False)
+    _summary: Any = field(repr=False)  # `autogd.optim.rule.Summary`
+    _multipliers: Any = field(repr=False)  # per tensor, or one for all: the step multiplier of its group
+
+    @cached_property
+    def dual_norms(self) -> dict[str, Tensor]:
+        """What each tensor's gradient adds to L·G: its parts' dual norms, times scale and share of the depth."""
+        return dict(zip(self.names, self._plan.sums(self._summary.duals).unbind(), strict=True))
+
+    @cached_property
+    def update_sizes(self) -> dict[str, Tensor]:
+        """How far each tensor moved, in units of its target size: its largest part counts, and all have the same."""
+        moved = self._plan.sums(self._summary.moving.to(self._summary.duals.dtype))
+        sizes = self.learning_rate / self._summary.depth * self._plan.depth_shares * abs(self._multipliers)
+        return dict(zip(self.names, torch.where(moved > 0, sizes, 0).unbind(), strict=True))
 
 
 class PlansSteps(ReadsArchitecture):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autogd.engine.distributed.fsdp2 import reshard
 from autogd.engine.distributed.shards import local
+from autogd.engine.distributed.wrappers import reshard
 from autogd.engine.hooks import Reminder
 
 __all__ = ["SwapsWeights", "put"]

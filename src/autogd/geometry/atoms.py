@@ -6,12 +6,16 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from autogd.geometry.atom import Atom, Rule, Start, divide, kernel, matrix
-from autogd.geometry.depth import LOOKUP, VECTOR
 
 __all__ = [
-    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "on_real_view", "scalars",
-    "token",
+    "LOOKUP", "VECTOR", "Atom", "Rule", "beside", "bias", "bias_share", "bilinear", "embedding", "gain", "kernel",
+    "matrix", "on_real_view", "scalars", "token",
 ]  # fmt: skip
+
+# Depth shares: how many layers one part counts for. A matrix, or one tap of a kernel, counts for one. A matrix reaches
+# its bound for one direction of its input only. A vector reaches it for any input, so it gets less (`docs/depth.md`).
+VECTOR = 1 / 32
+LOOKUP = 1 / 4
 
 
 def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
@@ -27,6 +31,19 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
+
+
+def bias_share(weights: int, outputs: int) -> float:
+    """The depth share of a bias on minibatches: 1/d as one of its layer's d inputs, and at least 1/32.
+
+    Args:
+        weights: the number of weights of its layer.
+        outputs: the number of outputs of its layer.
+
+    >>> [bias_share(4 * d, outputs=4) for d in (1, 8, 1000)]
+    [1.0, 0.125, 0.03125]
+    """
+    return max(VECTOR, min(1.0, outputs / weights))
 
 
 def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:

@@ -11,12 +11,20 @@ import optax
 
 from autogd.engine.groups import check_number
 from autogd.geometry.atom import LAYERS, Atom
-from autogd.geometry.depth import VECTOR, bias_share
+from autogd.geometry.atoms import VECTOR, bias_share
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
-from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
-from autogd.jax.polar import orthogonalise
-from autogd.jax.theorem import norms_of, parts_of, split
+from autogd.jax.parts import (
+    accumulation_dtype,
+    frobenius,
+    join,
+    matrices,
+    norms_of,
+    orthogonalise,
+    parts_of,
+    scaled,
+    split,
+)
 from autogd.optim.bound import ExponentialMajorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
 from autogd.optim.rule import hold_factor, summarise

@@ -6,14 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Norms, Step
+from autogd.engine.backend import Norms, SingleTensor, Step
 from autogd.engine.distributed.owners import flops
+from autogd.engine.distributed.polar import orthogonalise as rational
 from autogd.engine.distributed.ranks import SAME
-from autogd.engine.distributed.rational import orthogonalise as rational
 from autogd.engine.distributed.shards import is_sharded, local
 from autogd.engine.distributed.spread import Spread
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 

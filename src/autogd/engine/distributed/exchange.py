@@ -14,8 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.bundles import stacked
-from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
+from autogd.engine.distributed.owners import ROOM, Block, assign
 from autogd.engine.distributed.pieces import Box
+from autogd.engine.distributed.shards import Layout
 from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]

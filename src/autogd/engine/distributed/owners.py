@@ -9,17 +9,15 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from autogd.engine.distributed.pieces import Piece
-from autogd.engine.distributed.shards import Split, piece_at
+from autogd.engine.distributed.shards import Layout
 from autogd.geometry.atom import Atom
 
 __all__ = [
     "ROOM",
     "Block",
-    "Layout",
     "Ownership",
     "Traffic",
     "assign",
@@ -31,46 +29,6 @@ __all__ = [
 ]
 
 ROOM = 1 << 26  # numbers that a rank may receive in one round, unless a single matrix has more
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies over the ranks of a group.
-
-    Args:
-        shape: of the whole tensor.
-        splits: the mesh axes that cut it.
-        coordinates: the mesh coordinate of each rank of the group.
-
-    >>> rows = Layout((4, 2), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
-    >>> rows.piece(1).rows[0], rows.same_copy(0, 1)
-    ((range(2, 4),), True)
-    """
-
-    shape: tuple[int, ...]
-    splits: tuple[Split, ...]
-    coordinates: tuple[tuple[int, ...], ...]
-
-    def piece(self, rank: int) -> Piece:
-        """What a rank of the group holds."""
-        place = self.coordinates[rank]
-        return _piece(self.shape, self.splits, tuple(0 if i in self._uncut else c for i, c in enumerate(place)))
-
-    def same_copy(self, one: int, other: int) -> bool:
-        """Whether two ranks hold pieces of the same copy of the tensor; HSDP and DDP have several copies."""
-        here, there = self.coordinates[one], self.coordinates[other]
-        return all(here[axis] == there[axis] for axis in self._uncut)
-
-    @cached_property
-    def _uncut(self) -> tuple[int, ...]:
-        """The mesh axes along which there are copies."""
-        cut = {split.axis for split in self.splits}
-        return tuple(axis for axis in range(len(self.coordinates[0])) if axis not in cut)
-
-
-@lru_cache(maxsize=1 << 16)
-def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[int, ...]) -> Piece:
-    return piece_at(shape, splits, coordinate)
 
 
 @dataclass(frozen=True)
@@ -162,7 +120,7 @@ def is_local(layout: Layout, atom: Atom) -> bool:
 
 
 def kept_cut(tensors: Sequence[tuple[int, Layout, Atom]]) -> list[int]:
-    """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.slabs`).
+    """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.polar`).
 
     Such a matrix is cut along its longer side alone, and one owner of it would have more to do than every rank has if
     all of them multiply their slabs, and work out side³ besides.

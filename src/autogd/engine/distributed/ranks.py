@@ -8,7 +8,6 @@ experts): G and the depth are then sums over that group, and a tensor that sever
 
 import hashlib
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +21,7 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.reading.chain import Runs, joined
 
-__all__ = [
-    "SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat",
-    "refuse_zero_redundancy",
-]  # fmt: skip
+__all__ = ["SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of"]
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
 CHUNK = 1 << 22  # numbers of a tensor that are summed in one call
@@ -258,29 +254,3 @@ def group_of(ranks: Sequence[int]) -> Any:
     if key not in _made:
         _made[key] = dist.new_group(list(ranks), use_local_synchronization=True)
     return _made[key]
-
-
-def refuse_flat(named: Mapping[str, Tensor], owner: str) -> None:
-    """FSDP1 keeps flat pieces of several parameters; norms of matrices cannot be told from them."""
-    for name, parameter in named.items():
-        if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
-            raise ValueError(
-                f"{name}: FullyShardedDataParallel (FSDP1) has flattened this parameter, and {owner} needs its shape. "
-                "Use FSDP2 instead: torch.distributed.fsdp.fully_shard(model)"
-            )
-
-
-def refuse_zero_redundancy(owner: str) -> None:
-    """ZeroRedundancyOptimizer gives every rank other parameters; each would get a learning rate of its own."""
-    name = "torch.distributed.optim.zero_redundancy_optimizer"
-    if name not in sys.modules:
-        return
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == name:
-            raise ValueError(
-                f"{owner} inside ZeroRedundancyOptimizer: every rank would see a part of the model and get a learning "
-                "rate of its own. Use FSDP2 instead: torch.distributed.fsdp.fully_shard(model), then "
-                f"{owner}(model); the optimiser's state is then a share on each rank, too"
-            )
-        frame = frame.f_back  # type: ignore[assignment]

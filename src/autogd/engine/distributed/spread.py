@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.distributed.exchange import Exchange
-from autogd.engine.distributed.owners import Layout, flops, is_local, kept_cut
+from autogd.engine.distributed.owners import flops, is_local, kept_cut
 from autogd.engine.distributed.pieces import Piece
+from autogd.engine.distributed.polar import Slabs
 from autogd.engine.distributed.ranks import group_of, ranks_of
-from autogd.engine.distributed.shards import is_sharded, local, piece_of, splits_of
-from autogd.engine.distributed.slabs import Slabs
+from autogd.engine.distributed.shards import Layout, is_sharded, local, piece_of, splits_of
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
 from autogd.geometry.norms import accumulation_dtype

@@ -1,9 +1,4 @@
-"""Slabs: a matrix that is too large for one owner stays cut along its longer side, and only its gram is summed.
-
-The polar factor of a wide X is a polynomial of the gram XXᵀ times X. The gram is the sum of those of the slabs, columns
-of X that different ranks hold. So every rank multiplies its own slab, and a square of the shorter side is all that
-travels. Every rank evaluates the polynomial itself.
-"""
+"""The polar factor where many processes take part: the rational form, and matrices that stay cut."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +8,43 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from autogd.engine.native import POLES, WHOLE
 from autogd.geometry import polar
+from autogd.geometry.polar import HERE, Columns
 
-__all__ = ["Slabs"]
+__all__ = ["Slabs", "orthogonalise"]
+
+
+def orthogonalise(matrices: Tensor, elsewhere: Columns = HERE) -> Tensor:
+    """The factor UVᵀ of every matrix of a batch; a zero matrix stays zero. `elsewhere` is that of `geometry.polar`.
+
+    >>> close = orthogonalise(torch.diag(torch.tensor([4.0, 1.0])).unsqueeze(0))[0]
+    >>> bool((close - torch.eye(2)).abs().max() < 0.15)
+    True
+    """
+    tall = elsewhere is HERE and matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf).clamp(
+        min=tiny
+    )
+    x = x / elsewhere.norm(torch.linalg.matrix_norm(x, keepdim=True), 2).clamp(min=tiny)
+    gram = elsewhere.sum(x @ x.mT)
+    total = gram @ gram
+    size = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True).sqrt_().clamp(min=torch.finfo(x.dtype).eps)
+    gram.div_(size)
+    total.zero_()
+    total.diagonal(dim1=-2, dim2=-1).fill_(WHOLE)
+    before = 0.0
+    for weight, pole in POLES:
+        gram.diagonal(dim1=-2, dim2=-1).add_(pole - before)
+        before = pole
+        factor, failed = torch.linalg.cholesky_ex(gram)
+        inverse = torch.cholesky_inverse(factor)
+        # if rounding leaves a matrix without a factor, keep its own direction
+        total.add_(inverse.masked_fill_((failed != 0)[:, None, None], 0), alpha=weight)
+    x = total.div_(size.sqrt()) @ x
+    return x.mT if tall else x
 
 
 @dataclass(frozen=True)
