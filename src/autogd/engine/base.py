@@ -140,10 +140,13 @@ class ReadsArchitecture(SwapsWeights):
             for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
-        self._awaits_train = any("training" in state for state in self.state.values())
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._kept is None and self._swapped:
+            self._outside("a copy")
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
+        if self._process_group is False:  # a group cannot be copied
+            kept["_process_group"] = False
         return {**super().__getstate__(), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -158,7 +161,9 @@ class ReadsArchitecture(SwapsWeights):
         if self._loading is not None:
             self._restore_precision(self._loading)
         # a loaded state brings its own groups, so plans on the old ones are void
-        self._backends, self._last, self._ready, self._swapped = {}, None, None, False
+        self._backends, self._last, self._ready = {}, None, None
+        self._swapped = self._kept is not None
+        self._awaits_train = any("training" in state for state in self.state.values())
         for group in self.param_groups:
             if "reading" in group:
                 self._architecture.restore(group["params"], group["reading"])
@@ -168,5 +173,5 @@ class ReadsArchitecture(SwapsWeights):
 
 _KEPT = (
     "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_architecture", "_averaging", "_sizes",
-    "_overrides", "_geometry",
+    "_overrides", "_geometry", "_kept",
 )  # fmt: skip

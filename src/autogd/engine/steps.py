@@ -91,7 +91,7 @@ class LastStep:
     @cached_property
     def update_sizes(self) -> dict[str, Tensor]:
         """How far each tensor moved, in units of its target size: its largest part counts, and all have the same."""
-        moved = self._plan.sums(self._summary.moving.to(self._summary.duals.dtype))
+        moved = self._plan.sums(self._summary.active.to(self._summary.duals.dtype))
         sizes = self.learning_rate / self._summary.depth * self._plan.depth_shares * abs(self._multipliers)
         return dict(zip(self.names, torch.where(moved > 0, sizes, 0).unbind(), strict=True))
 
@@ -111,7 +111,9 @@ class PlansSteps(ReadsArchitecture):
         if entries:
             self._settle([p for p, _ in entries])
         if self._peers is None:  # the ranks that train the same model
-            named = {name: parameter for parameter, name in self._architecture.names.items()}
+            named: dict[str, Tensor] = {}
+            for parameter, name in self._architecture.names.items():  # two Modules may have a name in common
+                named[f"{name} ({len(named)})" if name in named else name] = parameter
             self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
         peers = self._peers
         if not entries and peers.group is None:

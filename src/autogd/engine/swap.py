@@ -67,7 +67,7 @@ class SwapsWeights(Optimizer):
         """Put the weights in training back, also those of a state that was saved after `eval()`."""
         if self._awaits_train:
             self._awaits_train = False
-            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state}, self._modules)
         if self._kept is not None:
             put(self._kept, self._modules)
             self._kept, self._swapped = None, False
@@ -98,7 +98,8 @@ class SwapsWeights(Optimizer):
 
 
 def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
-    return {parameter: local(parameter).detach().clone() for parameter in parameters}
+    # a DTensor stays one: the copies may go into a checkpoint
+    return {parameter: parameter.detach().clone() for parameter in parameters}
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ class Summary(NamedTuple):
 
     G: Any
     duals: Any  # of each part: scale × depth share × the norm of its gradient
-    moving: Any  # of each part: whether it is above the noise floor; the others do not move
+    active: Any  # of each part: whether it is above the noise floor; the others do not move
     finite: Any
     depth: Any  # L, of the whole model
 
@@ -55,20 +55,21 @@ def theorem_2(
     summary = summarise(norms, parts, xp)
     eta = learning_rate(summary.G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
+    ratios = xp.nan_to_num(parts.reach / norms)  # over a subnormal norm it may be infinite, and its product with η too
+    return eta, xp.where(summary.active, ratios, 0) * (eta / -summary.depth), summary
 
 
 def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
     """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
-    moving = above_noise_floor(duals, parts)
-    here, others = xp.where(moving, duals, 0), parts.others
+    active = above_noise_floor(duals, parts)
+    here, others = xp.where(active, duals, 0), parts.others
     if others is None:
         finite = duals.sum() < xp.inf  # nan is not less than anything
-        return Summary(total(here) / parts.depth, duals, moving, finite, parts.depth)
+        return Summary(total(here) / parts.depth, duals, active, finite, parts.depth)
     sums = xp.stack([others.depth, total(others.shares * here), (others.shares * duals).sum()])
     depth, all_here, all_duals = others.sum(sums)
-    return Summary(all_here / depth, duals, moving, all_duals < xp.inf, depth)
+    return Summary(all_here / depth, duals, active, all_duals < xp.inf, depth)
 
 
 def total(values: Any) -> Any:

@@ -93,8 +93,9 @@ class StochasticAGD(AGD):
         others, in_momenta = plan.others, plan.reach * norms.momenta
         momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
         self.gradient_summary = G
-        if plan.on_cpu and not G > 0:
-            return  # a batch without a gradient is no step
+        if plan.on_cpu and not G > 0:  # a batch without a gradient is no step
+            self.learning_rate, self._last = torch.zeros_like(G), (plan, summary, 1)
+            return
         counts = finite & (G > 0)
 
         eta, state, gradient_factor = self._rate(G, momenta_sum / L, L, counts)
@@ -103,8 +104,9 @@ class StochasticAGD(AGD):
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
         # hidden maps above their size come back; from one number a map to one a part
         keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
+        keeps = torch.where(summary.active, keeps, 1)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
-        coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
+        coefficients = torch.where(summary.active, plan.reach, 0) * (steps / -L)
         if decay is not None:
             keeps = keeps * decay_factor(moves, decay)[plan.owner]
             coefficients = coefficients * limit_factor(moves, decay)[plan.owner]
