@@ -1,9 +1,9 @@
-"""How a step is carried out on tensors: the protocol that every backend follows.
+"""How a step is carried out on tensors: the protocol that every backend follows, and the reference.
 
-A step has two stages. `measure` gives the rule the norms that it needs; `update` applies the step. The
-backends are `single_tensor` (the reference, to be read), `foreach` (fast on any device), `native` (in C, on the CPU)
-and `dtensor` (each process holds a slice). The tests compare all of them with the reference. To add
-one, write a file here and choose it in `choose_backend` (`engine/steps.py`).
+A step has two stages. `measure` gives the rule the norms that it needs; `update` applies the step. The backends are
+`SingleTensor` (the reference, below: written to be read), `foreach` (fast on any device), `native` (in C, on the CPU) and
+`dtensor` (each process holds a shard). The tests compare all of them with the reference. To add one, write a file here
+and choose it in `choose_backend` (`engine/steps.py`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Norms(NamedTuple):
 
 
 class Average(NamedTuple):
-    """How an average x moves with the weights y, one number a tensor.
+    """How an average x moves with the weights y, one number per tensor.
 
     With D = y − x before the step: y ← y + along·D, then the step δ; x ← x + beside·D + share·δ.
     """
@@ -66,7 +66,7 @@ class Backend(Protocol):
 
 
 class SingleTensor:
-    """Direction, measure and update, tensor by tensor.
+    """The reference backend: one tensor at a time, each on its own device.
 
     Args:
         plan: the tensors.

@@ -33,7 +33,7 @@ VERSION = 2  # of what a state holds; an older one is refused
 
 
 def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Refuse the state of another optimiser, or of an older version, before anything is changed; remember it if not."""
+    """Refuse the state of another optimiser, or of an older version, before anything changes; else remember it."""
     assert isinstance(optimiser, ReadsArchitecture)
     ours = optimiser.defaults["made_by"]
     for group in state["param_groups"]:
@@ -118,13 +118,13 @@ class ReadsArchitecture(SwapsWeights):
 
     @property
     def _state_name(self) -> str:
-        """What tells one kind of state from another."""
+        """The kind of state that this optimiser saves and loads."""
         return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a saved state, each number in the precision that it was saved in; refuse another optimiser's."""
         if self._swapped:
-            self._outside("load_state_dict()")
+            self._refuse_if_swapped("load_state_dict()")
         last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
         try:
             super().load_state_dict(state_dict)
@@ -143,7 +143,7 @@ class ReadsArchitecture(SwapsWeights):
 
     def __getstate__(self) -> dict[str, Any]:
         if self._kept is None and self._swapped:
-            self._outside("a copy")
+            self._refuse_if_swapped("a copy")
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
         if self._process_group is False:  # a group cannot be copied
             kept["_process_group"] = False

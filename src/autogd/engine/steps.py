@@ -21,7 +21,7 @@ from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.sizes import measured_sizes
 
-__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "spread_of"]
+__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "placement_of"]
 
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
@@ -43,14 +43,14 @@ def choose_backend(
 
 
 def gradients(plan: Plan, dense: bool = False) -> list[Any]:
-    """The gradients of a plan's tensors as they are now, each over the ranks as its parameter is."""
-    if plan.complex:  # a parameter may lie elsewhere than in the last step
+    """The gradients of a plan's tensors as they are now, each sharded as its parameter is."""
+    if plan.complex:  # a parameter may have moved in memory since the last step
         plan.weights[:] = map(as_real, plan.parameters)
     grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
 
 
-def spread_of(tensor: Tensor) -> object:
+def placement_of(tensor: Tensor) -> object:
     """The placements and the mesh of a DTensor; None for any other tensor."""
     return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
@@ -163,10 +163,10 @@ class PlansSteps(ReadsArchitecture):
         return {parameter: size for group in pairs for parameter, size in group if size is not None}
 
     def _output_size(self) -> float:
-        """How far the output may be above unit root-mean-square: the readout's measured size over its target, or 1.
+        """The readout's measured size over its target, at least 1; 1 for StochasticAGD.
 
-        A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
-        rate is relative to the weights as they are.
+        A unit perturbation should move the output by one unit. A perturbation relative to larger weights moves it by
+        this many. StochasticAGD's rate is relative to the weights as they are.
         """
         sizes, atoms = self._measured(), self._architecture.atoms
         readout = next((p for p in reversed(atoms) if atoms[p].free and p in sizes), None)

@@ -75,7 +75,7 @@ class SwapsWeights(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
         if self._kept is None:
-            self._outside("state_dict()")
+            self._refuse_if_swapped("state_dict()")
             return super().state_dict()
         saved = super().state_dict()
         indices = [index for group in saved["param_groups"] for index in group["params"]]
@@ -88,7 +88,7 @@ class SwapsWeights(Optimizer):
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}
 
-    def _outside(self, what: str) -> None:
+    def _refuse_if_swapped(self, what: str) -> None:
         """Refuse to mix the averaged weights with the state of the weights in training."""
         if self._swapped or self._awaits_train:
             where, mend = "inside averaged()", "leave the block first"
@@ -104,10 +104,10 @@ def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
 
 @torch.no_grad()
 def put(values: Mapping[Tensor, Tensor], modules: Iterable[nn.Module] = ()) -> None:
-    """Have every parameter hold the other tensor's numbers.
+    """Copy every value into its parameter.
 
     Args:
-        values: for each parameter, what it is to hold.
+        values: one for each parameter.
         modules: those whose parameters FSDP2 may have all-gathered.
 
     >>> weight = nn.Parameter(torch.zeros(2))

@@ -33,17 +33,17 @@ __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
 
 class StochasticAGDState(NamedTuple):
-    """What the rule carries from step to step, and what a step tells."""
+    """What the rule carries from step to step, and telemetry of the last step."""
 
     momentum: Any
-    ahead: Any  # the averaged weights minus the trained ones: an update then needs neither
+    ahead: Any  # the averaged weights minus the trained ones
     rate: RateState
     learning_rate: jax.Array
     skipped_steps: jax.Array
 
 
 def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.GradientTransformationExtraArgs:
-    """AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
+    """AGD for minibatches: directions from momentum, η from the number of steps, sizes held, weights averaged.
 
     It takes the steps that `autogd.StochasticAGD` takes; `averaged(params, state)` gives the weights to evaluate and to
     ship. As there, momentum takes half the weight's bytes. A pytree has no order of layers. So the readout, which is

@@ -20,7 +20,7 @@ __all__ = ["StochasticAGD"]
 
 
 class StochasticAGD(AGD):
-    r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
+    r"""AGD for minibatches: directions from momentum, η from the number of steps, sizes held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
     is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
@@ -102,7 +102,7 @@ class StochasticAGD(AGD):
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
-        # hidden maps above their size come back; from one number a map to one a part
+        # pull back hidden maps above their size: one number per map, then one per part
         keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
         keeps = torch.where(summary.active, keeps, 1)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
@@ -119,7 +119,7 @@ class StochasticAGD(AGD):
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     def _rate(self, G: Tensor, momenta: Tensor, L: Any, counts: Tensor) -> tuple[Tensor, RateState, Tensor]:
-        """η, the rate's new scalars, and what the gradients are multiplied by before they join the momentum."""
+        """η, the rate's new scalars, and the factor of the gradients before they join the momentum."""
         saved = self.param_groups[0].get("rate")
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
         state, gradient_factor = next_state(before, G, counts)

@@ -1,4 +1,4 @@
-"""Pieces of matrices to their owners, directions back: two packed all-to-alls a round.
+"""Send pieces of matrices to their owners, and directions back: two packed all-to-alls per round.
 
 While one round is orthogonalised, the next one's pieces and the last one's directions travel.
 """
@@ -178,7 +178,7 @@ class Exchange:
         return into
 
     def _alike(self, indices: Sequence[int]) -> list[list[int]]:
-        """Blocks of one shape and atom, together."""
+        """Group blocks by shape and atom."""
         found: dict[Any, list[int]] = {}
         for index in indices:
             block = self.ownership.blocks[index]

@@ -1,8 +1,8 @@
-"""One owner a matrix: which rank orthogonalises what, and what that costs each rank.
+"""One owner per matrix: which rank orthogonalises what, and what that costs each rank.
 
 Every rank works out the same plan, from shapes and placements alone. A tensor is cut into blocks of whole matrices. The
-most expensive block goes first, each to the rank that has the least to do so far. So equal shapes are spread over the
-ranks, and a shape that occurs once goes to the rank with room. No tensor's numbers are read here.
+most expensive blocks are assigned first, each to the rank with the least work so far. So equal shapes are spread over
+the ranks. No tensor's numbers are read here.
 """
 
 import heapq
@@ -89,7 +89,7 @@ def flops(atom: Atom) -> int:
 
 
 def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list[Block]:
-    """A tensor as blocks of whole matrices: at most one a rank, cut where its parts lie one after the other.
+    """A tensor as blocks of whole matrices: at most one per rank, cut between successive parts.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
@@ -110,9 +110,9 @@ def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list
 
 
 def is_local(layout: Layout, atom: Atom) -> bool:
-    """Whether every matrix lies whole on some rank, as experts do that are cut along the first dimension.
+    """Whether each matrix is whole on some rank, as with experts that are cut along the first dimension.
 
-    Then nothing is exchanged. A tensor that is whole everywhere does not count: its copies share the work.
+    Then nothing is exchanged. This excludes a tensor that is whole on all ranks: they share the work on its copies.
     """
     if not layout.splits:
         return False
@@ -122,8 +122,8 @@ def is_local(layout: Layout, atom: Atom) -> bool:
 def kept_cut(tensors: Sequence[tuple[int, Layout, Atom]]) -> list[int]:
     """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.polar`).
 
-    Such a matrix is cut along its longer side alone, and one owner of it would have more to do than every rank has if
-    all of them multiply their slabs, and work out side³ besides.
+    Such a matrix is cut along its longer side alone. An owner of it would have more work than each rank has if all
+    ranks multiply their slabs and each repeats the work on the gram, side³.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
@@ -168,7 +168,7 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
     >>> assign([(i, shape, matrix(torch.zeros(shape))) for i, shape in enumerate(shapes)], ranks=2).owners
     (0, 1, 0)
     """
-    # equal tensors stand together, so that they go round the ranks, and one round has work for all of them
+    # sort equal tensors next to each other: all ranks get some of them, in the same round
     each = [(tuple(shape), atom, blocks_of(number, shape, atom, ranks)) for number, shape, atom in tensors]
     each.sort(key=lambda e: (-max(block.flops for block in e[2]), e[0], e[1].shape, e[1].rows, e[2][0].tensor))
     cut = [blocks for _, _, blocks in each]

@@ -127,8 +127,8 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
     plain = {name: p for name, p in named.items() if not is_sharded(p)}
     if not plain:
         return Peers()
-    moving = torch.tensor([[0.0, 0.0, _moving(named)]], dtype=torch.float64)
-    prints = torch.cat([*(_fingerprint(p).cpu() for p in plain.values()), moving]).to(device)
+    found_any = torch.tensor([[0.0, 0.0, _has_gradient(named)]], dtype=torch.float64)
+    prints = torch.cat([*(_fingerprint(p).cpu() for p in plain.values()), found_any]).to(device)
     extremes = torch.stack([prints, -prints])
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
     settled = bool(extremes[0, -1, 2])
@@ -163,7 +163,7 @@ def _count(named: Mapping[str, Tensor], group: Any, runs: Runs) -> Peers:
     """How many ranks of the group hold each tensor; and D, of stages one after the other."""
     mine = [(_key(name, p), float(_gradient_norm(p))) for name, p in named.items()]
     every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, (runs, mine, _moving(named)), group=group)
+    dist.all_gather_object(every, (runs, mine, _has_gradient(named)), group=group)
     shares = {}
     held: dict[int, list[float]] = {}
     for _, tensors, _ in every:
@@ -176,7 +176,7 @@ def _count(named: Mapping[str, Tensor], group: Any, runs: Runs) -> Peers:
     each = [runs for runs, _, _ in every]
     chain = joined(each) if staged else max(runs.longest for runs in each)
     inner = staged and dist.get_rank(group) < len(every) - 1
-    settled = any(moving for _, _, moving in every)
+    settled = any(found_any for _, _, found_any in every)
     return Peers(group, shares=shares, chain=chain, inner=inner, settled=settled)
 
 
@@ -206,7 +206,7 @@ def _fingerprint(parameter: Tensor) -> Tensor:
     return torch.nan_to_num(sums).unsqueeze(0)
 
 
-def _moving(named: Mapping[str, Tensor]) -> bool:
+def _has_gradient(named: Mapping[str, Tensor]) -> bool:
     """Whether any gradient here is not zero."""
     grads = (local(parameter.grad) for parameter in named.values() if parameter.grad is not None)
     return any(bool((grad.coalesce()._values() if grad.is_sparse else grad).any()) for grad in grads)

@@ -1,4 +1,4 @@
-"""How a DTensor is cut: along some of its dimensions, by one or several axes of a device mesh."""
+"""Shards: how a tensor is cut along some of its dimensions, by one or several axes of a device mesh."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies over the ranks of a group.
+    """The shards of a tensor on the ranks of a group.
 
     Args:
         shape: of the whole tensor.
@@ -65,16 +65,16 @@ def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is a DTensor."""
-    return hasattr(tensor, "placements")  # told without importing its package
+    return hasattr(tensor, "placements")  # recognised without importing its package
 
 
 def local(tensor: Any) -> Tensor:
-    """What is here of a DTensor, as a view; any other tensor itself."""
+    """The local shard of a DTensor, as a view; any other tensor as it is."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def aligned(grad: Any, parameter: Any) -> Tensor:
-    """A gradient, cut as its parameter is: some layers leave it as a sum that is still to be taken."""
+    """A gradient, sharded as its parameter is: some layers leave it as a partial sum."""
     if not is_sharded(grad) or grad.placements == parameter.placements:
         return grad
     return grad.redistribute(placements=parameter.placements)
