@@ -9,7 +9,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from autogd import AGD, StochasticAGD, initialise_
@@ -161,9 +161,9 @@ def test_the_weights_in_training_are_saved_as_they_lie_over_the_ranks():
     try:
         model = nn.Linear(4, 2, bias=False)
         mesh = init_device_mesh("cpu", (2,))
-        model.weight = nn.Parameter(distribute_tensor(model.weight.detach(), mesh, [Shard(0)]))
+        model.weight = nn.Parameter(DTensor.from_local(model.weight.detach()[:1], mesh, [Shard(0)]))
         optimiser = AGD(model, averaging=True)
-        model.weight.grad = distribute_tensor(torch.ones(2, 4), mesh, [Shard(0)])
+        model.weight.grad = DTensor.from_local(torch.ones(1, 4), mesh, [Shard(0)])
         optimiser.step()
         before = model.weight.to_local().clone()
         optimiser.eval()
@@ -185,3 +185,64 @@ def test_stale_gathered_weights_are_freed_when_a_loaded_state_goes_back_to_train
     monkeypatch.setattr("autogd.engine.swap.reshard", lambda modules: seen.extend(modules))
     other.train()
     assert model in seen
+
+
+class FaintBranch(nn.Module):
+    """One branch gets a millionth of the gradient; only its own weight's tells that its bias's is no rounding."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3))
+        self.shift = nn.Parameter(torch.zeros(3))
+        self.other = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x):
+        return 1e-6 * (x @ self.weight + self.shift) + x @ self.other
+
+
+@pytest.mark.parametrize("kind", [AGD, StochasticAGD])
+@pytest.mark.parametrize("groups", [None, {"shift": {"gain": 0.5}}], ids=["one group", "two groups"])
+def test_a_resumed_run_knows_which_weight_a_bias_belongs_to(kind, groups):
+    torch.manual_seed(0)
+    model = FaintBranch()
+    optimiser = kind(model, groups=groups)
+    batches = torch.randn(2, 8, 4).unbind()
+
+    def step(model, optimiser, x):
+        optimiser.zero_grad()
+        model(x).square().mean().backward()
+        optimiser.step()
+
+    step(model, optimiser, batches[0])
+    again = deepcopy(model)
+    resumed = kind(again, groups=groups)
+    resumed.load_state_dict(optimiser.state_dict())
+    before = model.shift.detach().clone()
+    step(model, optimiser, batches[1])
+    step(again, resumed, batches[1])
+    assert not torch.equal(model.shift, before)
+    torch.testing.assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about a checkpoint of one process
+def test_a_distributed_checkpoint_saved_after_eval_is_refused_if_it_lost_the_weights_in_training(tmp_path):
+    model, optimiser = stepped(StochasticAGD)
+    optimiser.eval()
+    weights, state = get_state_dict(model, optimiser)
+    dcp.save({"model": weights, "optimiser": state}, checkpoint_id=tmp_path)
+    model, optimiser = stepped(StochasticAGD)
+    weights, state = get_state_dict(model, optimiser)  # has no place for the weights in training
+    dcp.load({"model": weights, "optimiser": state}, checkpoint_id=tmp_path)
+    with pytest.raises(ValueError, match=r"after eval\(\).*optimiser\.train\(\)"):
+        set_state_dict(model, optimiser, model_state_dict=weights, optim_state_dict=state)
+    step(model, optimiser)
+
+
+def test_a_state_saved_after_eval_is_an_ordinary_one_once_it_is_loaded():
+    model, optimiser = stepped(StochasticAGD)
+    expected = optimiser.state_dict()["param_groups"]
+    optimiser.eval()
+    other = StochasticAGD(model)
+    other.load_state_dict(optimiser.state_dict())
+    other.train()
+    assert [group["made_by"] for group in other.state_dict()["param_groups"]] == [g["made_by"] for g in expected]

@@ -152,15 +152,19 @@ class Architecture:
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 
-    def described(self, parameters: Sequence[Tensor]) -> str:
-        """What is known about these parameters, to be saved."""
-        rows = [
-            {**asdict(self.atoms[p]), "source": self.sources[p], "seen": p in self._seen} if p in self.atoms else None
-            for p in parameters  # an empty tensor has no atom
-        ]
+    def described(self, parameters: Sequence[Tensor], every: Sequence[Tensor]) -> str:
+        """What is known about these parameters, to be saved; a bias's weight by its place among `every` parameter."""
+        place = {parameter: i for i, parameter in enumerate(every)}
+
+        def row(p: Tensor) -> dict[str, Any]:
+            weight = place.get(self.weights[p]) if p in self.weights else None
+            told = {"source": self.sources[p], "seen": p in self._seen, "weight": weight, "readout": p is self.readout}
+            return {**asdict(self.atoms[p]), **told}
+
+        rows = [row(p) if p in self.atoms else None for p in parameters]  # an empty tensor has no atom
         return json.dumps({"atoms": rows, "chain": self.chain})
 
-    def restore(self, parameters: Sequence[Tensor], described: str) -> None:
+    def restore(self, parameters: Sequence[Tensor], described: str, every: Sequence[Tensor]) -> None:
         """Take up what was saved: a resumed run takes the same steps."""
         saved = json.loads(described)
         names = {field.name for field in fields(Atom)}
@@ -172,6 +176,11 @@ class Architecture:
             self.sources[parameter] = row["source"]
             if row["seen"]:
                 self._seen.add(parameter)
+            if "weight" in row:  # older states have neither this nor the readout
+                self.weights.pop(parameter, None)
+                if row["weight"] is not None:
+                    self.weights[parameter] = every[row["weight"]]
+                self.readout = parameter if row["readout"] else self.readout
         self.chain = saved["chain"]
         self.version += 1
         self.stop()

@@ -23,7 +23,7 @@ from autogd.engine.groups import (
 )
 from autogd.engine.hooks import Reminder
 from autogd.engine.plan import Plan
-from autogd.engine.swap import SwapsWeights
+from autogd.engine.swap import AFTER_EVAL, SwapsWeights
 from autogd.geometry.atom import Rule
 from autogd.reading.sizes import measured_sizes
 
@@ -38,7 +38,13 @@ def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:
     ours = optimiser.defaults["made_by"]
     for group in state["param_groups"]:
         made_by = group.get("made_by", "an older version" if "gain" in group else "another optimiser")
-        if made_by != ours:
+        if made_by == ours + AFTER_EVAL and not any("training" in held for held in state["state"].values()):
+            raise ValueError(
+                "load_state_dict: this state was saved after eval() and has lost the weights in training, since "
+                "torch.distributed.checkpoint loads only what an optimiser in training saves; save it after "
+                "optimiser.train(). No state was changed"
+            )
+        if made_by.removesuffix(AFTER_EVAL) != ours:
             raise ValueError(
                 f"load_state_dict: this state was made by {made_by}, and this is {ours}; start without it: leave "
                 "load_state_dict out and load the model's weights alone. No state was changed"
@@ -156,6 +162,7 @@ class ReadsArchitecture(SwapsWeights):
         for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
+            group["made_by"] = self.defaults["made_by"]
             if self._sizes == "measured" and "sizes" not in group:
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         if self._loading is not None:
@@ -164,9 +171,10 @@ class ReadsArchitecture(SwapsWeights):
         self._backends, self._last, self._ready = {}, None, None
         self._swapped = self._kept is not None
         self._awaits_train = any("training" in state for state in self.state.values())
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if "reading" in group:
-                self._architecture.restore(group["params"], group["reading"])
+                self._architecture.restore(group["params"], group["reading"], every)
         if "_modules" not in self.__dict__:  # a copy, or an optimiser read from a file
             self._modules, self._reminder = weakref.WeakSet(), Reminder()
 

@@ -134,10 +134,11 @@ class PlansSteps(ReadsArchitecture):
         # torch.distributed.checkpoint makes room for a state by a step of size 0, before any forward pass
         architecture.settle(parameters, warn=any(torch.is_tensor(g["lr"]) or g["lr"] != 0 for g in self.param_groups))
         sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if sizes:
                 group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
-            group["reading"] = architecture.described(group["params"])
+            group["reading"] = architecture.described(group["params"], every)
         architecture.changed = []
 
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:

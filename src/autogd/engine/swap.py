@@ -13,7 +13,9 @@ from autogd.engine.distributed.shards import local
 from autogd.engine.distributed.wrappers import reshard
 from autogd.engine.hooks import Reminder
 
-__all__ = ["SwapsWeights", "put"]
+__all__ = ["AFTER_EVAL", "SwapsWeights", "put"]
+
+AFTER_EVAL = ", saved after eval()"  # marks a state that has the weights in training
 
 
 class SwapsWeights(Optimizer):
@@ -83,6 +85,8 @@ class SwapsWeights(Optimizer):
         for index, parameter in zip(indices, parameters, strict=True):
             if parameter in self._kept:
                 saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        for group in saved["param_groups"]:
+            group["made_by"] += AFTER_EVAL
         return saved
 
     def _averages(self) -> dict[Tensor, Tensor]:

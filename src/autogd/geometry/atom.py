@@ -9,7 +9,7 @@ A tensor matters to the bound on the network's output only through three things:
 
 An `Atom` is a view of the tensor as a grid of matrices, and their scale. The norm of a perturbation is the largest
 part's norm over the scale; its dual, which enters the gradient summary, is the sum over the parts of scale × dual norm.
-A new layer type is a new function here or in `autogd.geometry.atoms`, never a branch in an optimiser.
+A new layer type is a new function in `autogd.geometry.atoms`, never a branch in an optimiser.
 """
 
 import math
@@ -134,7 +134,7 @@ class Atom:
 
 
 Rule = Callable[[Tensor, nn.Module | None], Atom]
-"""What the catalogue holds: a parameter and the module that owns it give an atom."""
+"""From a parameter and the module that owns it to an atom. `autogd.reading.catalogue` has one for each layer type."""
 
 
 def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, transposed: bool = False) -> Atom:

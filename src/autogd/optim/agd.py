@@ -1,4 +1,8 @@
-r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`. To add a backend, see `engine/backend.py`."""
+r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`.
+
+`PlansSteps` (`engine/steps.py`) gathers the tensors of a step in a plan and chooses a backend, which carries the step
+out on them. To add a backend, see `engine/backend.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -90,8 +90,8 @@ class StochasticAGD(AGD):
         G, finite, L = summary.G, summary.finite, summary.depth
         if plan.on_cpu and not finite:
             self._raise_not_finite(plan, grads)
-        others, in_momenta = plan.others, plan.reach * norms.momenta
-        momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
+        others, duals = plan.others, plan.reach * norms.momenta  # the momenta are summarised as the gradients are
+        momenta_sum = total(duals) if others is None else others.sum(total(others.shares * duals))
         self.gradient_summary = G
         if plan.on_cpu and not G > 0:  # a batch without a gradient is no step
             self.learning_rate, self._last = torch.zeros_like(G), (plan, summary, 1)
@@ -124,7 +124,7 @@ class StochasticAGD(AGD):
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
         state, gradient_factor = next_state(before, G, counts)
         size, peers = momentum_size(momenta, before.steps), self._peers
-        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
+        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain  # D
         bound = self.majorisation.learning_rate
         eta = learning_rate(state.steps, size, state.alike, L, chain, bound)
         return torch.where(counts, eta, 0), state, gradient_factor

@@ -127,6 +127,7 @@ def kept_cut(tensors: Sequence[tuple[int, Layout, Atom]]) -> list[int]:
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
+    >>> from autogd.engine.distributed.shards import Split
     >>> ranks = tuple((rank,) for rank in range(8))
     >>> rows = {n: Layout((n, 4), (Split(axis=0, dim=0, ways=8),), ranks) for n in (4, 4000)}
     >>> kept_cut([(number, rows[n], matrix(torch.zeros(n, 4))) for number, n in enumerate((4, 4000, 4))])
@@ -203,6 +204,7 @@ def traffic(ownership: Ownership, layouts: dict[int, Layout]) -> list[Traffic]:
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
+    >>> from autogd.engine.distributed.shards import Split
     >>> rows = Layout((4, 4), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
     >>> [(t.sent, t.received) for t in traffic(assign([(0, (4, 4), matrix(torch.zeros(4, 4)))], 2), {0: rows})]
     [(8, 8), (8, 8)]
