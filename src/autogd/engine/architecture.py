@@ -131,7 +131,7 @@ class Architecture:
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
         trained = unsharded(model)
-        parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
+        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
         if call is not None and not reading.atoms and any(p.requires_grad for p in parameters.values()):
             # the graph is one compiled function: read the Module behind it, on tensors without numbers, if it runs so

@@ -130,7 +130,7 @@ def averaged(params: optax.Params, state: StochasticAGDState) -> optax.Params:
     >>> bool((averaged(params, stochastic_agd().init(params))["w"] == params["w"]).all())
     True
     """
-    return jax.tree.map(lambda weight, apart: (weight + apart).astype(weight.dtype), params, state.ahead)
+    return jax.tree.map(lambda weight, lead: (weight + lead).astype(weight.dtype), params, state.ahead)
 
 
 def _direction(momentum: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:

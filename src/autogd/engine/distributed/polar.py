@@ -1,4 +1,4 @@
-"""The polar factor where many processes take part: the rational form, and matrices that stay cut."""
+"""The polar factor on many processes: the rational form, and matrices that stay cut."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -133,9 +133,9 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
     settled = bool(extremes[0, -1, 2])
     high, low = extremes[0, :-1], -extremes[1, :-1]
-    apart = (high - low) > SAME * torch.maximum(high.abs(), low.abs())
-    apart[:, :2] = high[:, :2] != low[:, :2]
-    weights, gradients = apart[:, :2].any(1).tolist(), apart[:, 2].tolist()
+    unequal = (high - low) > SAME * torch.maximum(high.abs(), low.abs())
+    unequal[:, :2] = high[:, :2] != low[:, :2]
+    weights, gradients = unequal[:, :2].any(1).tolist(), unequal[:, 2].tolist()
     names = list(plain)
     differ = [name for name, w, g in zip(names, weights, gradients, strict=True) if w or g]
     if not differ:

@@ -20,7 +20,7 @@ def reshard(modules: Iterable[nn.Module]) -> None:
 
 
 def unsharded(model: nn.Module) -> dict[Tensor, Tensor]:
-    """The gathered parameters that a forward pass used, each with the sharded one that is trained.
+    """The all-gathered parameters that a forward pass used, each with the sharded one that is trained.
 
     >>> unsharded(nn.Linear(2, 1))
     {}
