@@ -1,9 +1,9 @@
 """How a step is carried out on tensors: the protocol that every backend follows, and the reference.
 
 A step has two stages. `measure` gives the rule the norms that it needs; `update` applies the step. The backends are
-`SingleTensor` (the reference, below: written to be read), `foreach` (fast on any device), `native` (in C, on the CPU)
-and `dtensor` (each process holds a shard). The tests compare all of them with the reference. To add one, write a file
-here and choose it in `choose_backend` (`engine/steps.py`).
+`single_tensor` (`SingleTensor` below: the reference, to be read), `foreach` (fast on any device), `native` (in C, on
+the CPU) and `dtensor` (each process holds a shard). The tests compare all of them with the reference. To add one, write
+a file here and choose it in `choose_backend` (`engine/steps.py`).
 """
 
 from collections.abc import Sequence

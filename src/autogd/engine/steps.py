@@ -195,7 +195,7 @@ class PlansSteps(ReadsArchitecture):
         self._ready = backend
 
     def _raise_not_finite(self, plan: Plan, grads: list[Any]) -> None:
-        """Name the gradient that is not finite, before any weight changes; on the CPU alone, since a device would wait."""
+        """Name the gradient that is not finite, before any weight changes. On the CPU alone."""
         for parameter, grad in zip(plan.parameters, grads, strict=True):
             numbers = grad._values() if grad.is_sparse else local(grad)
             if not torch.isfinite(numbers).all():
