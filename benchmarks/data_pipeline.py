@@ -16,10 +16,10 @@ from unittest import mock
 import torch
 
 from autogd import data
-from autogd.data.augment import crop_and_flip
+from autogd.data.prepare import crop_and_flip
 from autogd.data.task import image_task
 from autogd.training import Config
-from autogd.training.ledger import Ledger
+from autogd.training.measure import Ledger
 from autogd.training.setup import Setup
 from autogd.training.step import take_step
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from autogd.cli.glossary import markdown as glossary
+from autogd.cli.help import markdown as glossary
 from autogd.experiments.catalogue import EXPERIMENTS
 from autogd.experiments.cost import effort
 from autogd.experiments.packed import RECORDS, unpack

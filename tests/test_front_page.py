@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
+from autogd.cli.bench import MEASUREMENTS
 from autogd.cli.main import COMMANDS, main
 from autogd.experiments.zoo import ZOO
 from autogd.report.markdown import filled
@@ -53,7 +54,7 @@ def test_a_digit_that_differs_from_the_records_is_noticed():
 
 
 def test_the_glossary_page_is_what_the_command_prints(capsys):
-    from autogd.cli.glossary import WORDS, markdown
+    from autogd.cli.help import WORDS, markdown
 
     assert (ROOT / "docs" / "glossary.md").read_text() == markdown(), "run: python benchmarks/pages.py"
     assert len(WORDS) == 10
@@ -128,7 +129,7 @@ def test_the_table_of_commands_names_every_command_and_no_other():
              for word in re.findall(r"`autogd (\w+)", words)}  # fmt: skip
     assert named == set(COMMANDS)
     measurements = set(re.findall(r"^\| `autogd bench (\w+)", README, re.MULTILINE))
-    assert measurements == {path.stem.removeprefix("bench_") for path in (ROOT / "src/autogd/cli").glob("bench_*.py")}
+    assert measurements == {each.__name__.lower() for each in MEASUREMENTS}
 
 
 def test_the_number_of_architectures_is_that_of_the_zoo():

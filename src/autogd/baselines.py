@@ -24,7 +24,7 @@ PAPER_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class Optimiser(Protocol):
-    """What a training loop needs from an optimiser; torch's own have it."""
+    """What a training loop needs from an optimiser; torch's optimisers have it."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class Optimiser(Protocol):
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What was saved."""
+        """Load a saved state."""
         ...
 
 
@@ -76,7 +76,7 @@ def build(name: str, model: nn.Module, lr: float | None = None) -> Optimiser:
 
 
 def entry(name: str) -> Entry:
-    """The table's line for a name.
+    """The entry of that name in the table.
 
     >>> entry("agd").start
     'dimensional'
@@ -133,7 +133,7 @@ class _MuonAdamW(Optimizer):
         every = list(model.parameters())
         matrices = [p for p in every if p.dim() == 2 and id(p) not in embeddings]
         rest = [p for p in every if p.dim() != 2 or id(p) in embeddings]
-        # its rate is in AdamW's units by default, so one number serves both
+        # by default Muon's rate is in AdamW's units, so both get the same one
         rate = _rate(lr)
         rest_rate = _rate(None if lr is None else rest_share * lr)
         self._parts: list[Optimizer] = []
@@ -208,7 +208,7 @@ OPTIMISERS: dict[str, Entry] = {
     "sgd-mup": Entry(_mup, start="dimensional", shards=True),
     "sgd-mup-plain": Entry(lambda model, lr: _mup(model, lr, 0.0), start="dimensional", shards=True),
     "muon": Entry(_MuonAdamW),
-    # as its authors scale it, at 0.02 beside AdamW at 0.003
+    # as its authors scale it: 0.02 for Muon, 0.003 for AdamW
     "muon-original": Entry(lambda model, lr: _MuonAdamW(model, lr, scaling="original", rest_share=0.15)),
     "schedulefree-adamw": Entry(rivals.schedule_free_adamw, averages=True),
     "schedulefree-radam": Entry(rivals.schedule_free_radam, averages=True),

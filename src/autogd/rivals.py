@@ -42,7 +42,7 @@ PACKAGES = {
     "psgd": "heavyball",
     "scion": "pytorch_optimizer",
 }
-"""The module that a rival's name needs."""
+"""The module that each rival needs."""
 _INSTALLED_AS = {
     "dog": "dog-optimizer",
     "prodigyplus": "prodigy-plus-schedule-free",
@@ -67,7 +67,7 @@ def package(module: str) -> Any:
 
 
 def require(*names: str) -> None:
-    """Refuse, before any work, optimisers whose packages are missing: all of them in one message.
+    """Raise one error, before any work, that names all optimisers whose packages are missing.
 
     >>> require("adam", "agd")
     """
@@ -94,7 +94,7 @@ def prodigy(model: nn.Module, lr: float | None) -> Any:
 
 def prodigy_plus(model: nn.Module, lr: float | None) -> Any:
     """Prodigy with schedule-free averaging and a factored second moment."""
-    # all parameters are one group: the default, one d per group, would be undone with a printed line
+    # there is one group: with its default, one d per group, the package prints a line and turns that off
     kind = _resumable(package("prodigyplus").ProdigyPlusScheduleFree)
     return _training(kind(model.parameters(), split_groups=False, **_rate(lr)))
 
@@ -114,7 +114,7 @@ def psgd(model: nn.Module, lr: float | None) -> Any:
     module = _heavyball()
 
     class PSGDKron(_resumable(module.PSGDKron)):  # type: ignore[misc]
-        """If the first gradient vanishes, starts as heavyball's error message asks; its own benchmark does the same."""
+        """If the first gradient vanishes, restarts as heavyball's error message asks, and as its own benchmark does."""
 
         def step(self, closure: Callable[[], Any] | None = None) -> Any:
             try:
@@ -192,7 +192,7 @@ class DoG:
         return {"dog": self._inner.state_dict(), "average": self._average.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What was saved."""
+        """Load a saved state."""
         self._inner.load_state_dict(state_dict["dog"])
         self._average.load_state_dict(state_dict["average"])
 
@@ -201,7 +201,7 @@ def _heavyball() -> Any:
     module = package("heavyball")
     # torch.compile takes minutes on heavyball's kernels: run them as plain torch, with the same arithmetic
     module.utils.compile_mode = None
-    # it warns about schedules, which are wanted here, and about one of its defaults
+    # ignore its warnings about schedules, which are wanted here, and about one of its defaults
     warnings.filterwarnings("ignore", message="Learning rate changed between steps")
     warnings.filterwarnings("ignore", message="The computed precond_init_scale")
     return module
@@ -213,7 +213,7 @@ def _resumable(kind: Any) -> Any:
     class Resumable(kind):  # type: ignore[misc]
         def state_dict(self) -> dict[str, Any]:
             saved = _plain(super().state_dict())
-            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled objects; the constructor made the same
+            saved.get("heavyball", {}).pop("precond_schedule", None)  # pickled objects; the constructor makes the same
             return saved
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -156,8 +156,8 @@ def test_ten_steps_of_stochastic_agd_are_the_same(model, gain, empty, monkeypatc
         updates, state = ours.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
-    # momentum and direction are rounded to half the bytes, so a last digit may fall to either side; how often depends
-    # on the processor (0.0022 on one). The case in float64 tests the rule itself
+    # momentum and direction are rounded to half the bytes, so a last digit may fall to either side; how often, depends
+    # on the processor (0.0022 on one). The case in float64 holds the rule itself
     tolerance = 1e-2 if model.out.weight.dtype == torch.float32 else 1e-6
     for i in range(10):
         grads = gradients(model, i)

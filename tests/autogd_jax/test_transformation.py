@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from autogd.jax import agd, initialise, read_atoms
+from autogd.jax import agd, initialise, read_atoms, stochastic_agd
 from autogd.jax.parts import matrices
 
 SHAPES = {
@@ -128,3 +128,16 @@ def test_without_jax_the_error_says_what_to_install():
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert out.stdout == "autogd is there\n"
     assert "autogd.jax needs the extra 'jax': pip install 'autogd[jax]'" in out.stderr
+
+
+def test_a_hidden_matrix_above_its_size_is_not_pulled_back_without_a_gradient():
+    params = {
+        "a": {"kernel": 20 * jnp.ones((4, 4))},
+        "b": {"kernel": 20 * jnp.ones((4, 4))},
+        "c": {"w": jnp.ones((4, 2))},
+    }
+    grads = {"a": {"kernel": jnp.zeros((4, 4))}, "b": {"kernel": jnp.eye(4)}, "c": {"w": jnp.ones((4, 2))}}
+    optimiser = stochastic_agd()
+    updates, _ = optimiser.update(grads, optimiser.init(params), params)
+    assert not updates["a"]["kernel"].any()
+    assert updates["b"]["kernel"].sum() < 0

@@ -141,7 +141,7 @@ def refused(words, capsys):
         (["doctor", "mymod:fine"], "expected (model, loss_fn, batch)"),
         (["train", "--model", "mymod:Broken"], "in mymod.py, line 57, in forward: return self.layer"),
         (["train", "--model", "mymod:fine"], "mymod:fine does not take samples of digits, of shape (1, 8, 8)"),
-        (["train", "--model", "mymod:fine", "--width", "3"], "--width: for the networks of autogd"),
+        (["train", "--model", "mymod:fine", "--width", "3"], "--width: only autogd's own networks take this"),
         (["train", "--data", "mymod:fine"], "mymod:fine: expected (train, test)"),
         (["train", "--model", "mymod:Nothing"], "gives nan or infinity for finite samples: the model"),
         (["train", "--out", "mymod.py"], "--out: mymod.py is a file; name a folder"),
@@ -253,7 +253,7 @@ def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path):
         _, errors = finish(process)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert f"autogd {command}: stopped, and saved in all; repeat the command to go on" in errors
+    assert f"autogd {command}: stopped, and saved in all; repeat the command to continue" in errors
     (run,) = find_runs(tmp_path / "all")  # later runs have no folder yet
     assert list(run.checkpoints.glob("step-*"))
 
@@ -269,7 +269,7 @@ def test_a_finished_run_is_trained_longer_as_if_it_had_never_ended(tmp_path, cap
     assert all(torch.equal(short[name], long[name]) for name in long)
     assert [line["epoch"] for line in Run(tmp_path / "short").metrics()] == [1, 2, 3, 4]
     assert Run(tmp_path / "short").summary()["epochs"] == 4
-    assert "has 4 in all already; name a larger number" in refused(
+    assert "has 4 epochs already; choose a larger number" in refused(
         ["train", "--resume", "short", "--epochs", "3"], capsys
     )
     words = ["--optimiser", "adam", "--schedule", "cosine", "--out", "cosine", "--json"]
@@ -285,9 +285,9 @@ def test_as_many_checkpoints_are_kept_as_asked_for(tmp_path, capsys):
 
 
 def test_an_error_of_our_own_keeps_its_traceback(monkeypatch, capsys):
-    from autogd.cli import explain
+    from autogd.cli import model
 
-    monkeypatch.setattr(explain, "explain", {}.__getitem__)
+    monkeypatch.setattr(model, "explain", {}.__getitem__)
     with pytest.raises(KeyError):
         main(["explain", "torch.nn:Identity"])
     assert "an error of autogd itself, please report it" in capsys.readouterr().err

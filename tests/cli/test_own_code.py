@@ -155,7 +155,7 @@ def test_classes_may_be_in_the_second_dimension_as_in_torchs_losses(capsys):
         ),
         (["ownmod:line", "ownmod:gaps"], "train: labels are nan or infinite; mend or drop these samples"),
         (["ownmod:make", "ownmod:holes"], "train: 1 of 256 samples have inputs that are nan or infinite, the first is"),
-        (["ownmod:make", "ownmod:uneven"], "a label for every sample is needed"),
+        (["ownmod:make", "ownmod:uneven"], "expected a label for every sample"),
         (["ownmod:few", "ownmod:load"], "expected (2, 3), a number for each of the 3 classes"),
         (["ownmod:Loud", "ownmod:load"], "must return one tensor of floats, found a dict"),
         (["ownmod:named", "ownmod:load"], "expected a torch.nn.Module, found a dict"),

@@ -180,7 +180,7 @@ def test_an_archive_that_reaches_outside_is_refused_and_writes_nothing(tmp_path,
 
 
 def test_an_archive_that_unpacks_to_far_more_than_the_set_holds_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("autogd.data.archive.LIMIT", 1 << 22)
+    monkeypatch.setattr("autogd.data.fetch.LIMIT", 1 << 22)
     archive = tar_gz(TINY_FILES, (entry("tiny-py/bomb", size=1 << 23),))
     assert len(archive) < 100_000
     put(tmp_path, archive)
@@ -221,7 +221,7 @@ def test_a_sparse_member_is_refused_before_its_holes_are_written(tmp_path, monke
 
 
 def test_an_archive_of_endless_members_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("autogd.data.archive.MEMBERS", 10)
+    monkeypatch.setattr("autogd.data.fetch.MEMBERS", 10)
     archive = tar_gz(TINY_FILES, tuple(entry(f"tiny-py/{i}") for i in range(7)))
     put(tmp_path, archive)
     with pytest.raises(ValueError, match="more than 10 members"):

@@ -129,9 +129,9 @@ def test_a_flipped_bit_in_a_plain_header_is_refused(place, bit):
     ("content", "message"),
     [
         (PLAIN + b"x", "more follows after the 300 bytes"),
-        (struct.pack(">HBB3I", 0, 8, 3, *[2**32 - 1] * 3), "its header speaks of 4294967295 × 4294967295 × 4294967295"),
+        (struct.pack(">HBB3I", 0, 8, 3, *[2**32 - 1] * 3), "its header gives 4294967295 × 4294967295 × 4294967295"),
         (struct.pack(">HBB1I", 0, 8, 1, 2**30), "it ends after 0 of 1073741824 bytes"),
-        (struct.pack(">HBB2I", 0, 8, 2, 0, 5), "its header speaks of 0 × 5"),
+        (struct.pack(">HBB2I", 0, 8, 2, 0, 5), "its header gives 0 × 5"),
         (struct.pack(">HBB1I", 0, 13, 1, 1) + b"abcd", "it begins with 00000d01"),
         (struct.pack(">HBB", 0, 8, 255), "it begins with 000008ff"),
         (b"", "it ends after 0 of 4 bytes"),

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from autogd import data
 from autogd.data import Split, Task, TensorSplit, ahead, load
-from autogd.data.augment import crop_and_flip
 from autogd.data.fetch import data_folder
-from autogd.data.scale import channel_statistics, unit_scale
+from autogd.data.prepare import channel_statistics, crop_and_flip, unit_scale
 from autogd.data.task import image_task
 
 

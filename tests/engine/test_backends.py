@@ -7,15 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autogd.engine.backend import Average, Step
-from autogd.engine.distributed import rational
+from autogd.engine.backend import Average, SingleTensor, Step
+from autogd.engine.distributed import polar as rational
 from autogd.engine.distributed.dtensor import Sharded
 from autogd.engine.distributed.shards import local
 from autogd.engine.foreach import Foreach
 from autogd.engine.library import library
 from autogd.engine.native import Native
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
 from drawn_tensors import LAYOUTS, laid_out, needs_library, tensors, viewable
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16]

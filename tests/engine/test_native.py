@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autogd import AGD, StochasticAGD
-from autogd.engine.distributed.rational import orthogonalise
+from autogd.engine.distributed.polar import orthogonalise
 from autogd.engine.foreach import Foreach
 from autogd.engine.layout import squares
 from autogd.engine.library import SOURCES, compile_passes, library

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autogd.engine.distributed.owners import Layout, assign, blocks_of, is_local, traffic
-from autogd.engine.distributed.shards import Split, cut_rows, piece_at
+from autogd.engine.distributed.owners import assign, blocks_of, is_local, traffic
+from autogd.engine.distributed.shards import Layout, Split, cut_rows, piece_at
 from autogd.geometry.atom import matrix
 
 sides = st.integers(2, 9)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from autogd import StochasticAGD
-from autogd.engine.distributed.rational import orthogonalise
+from autogd.engine.distributed.polar import orthogonalise
 from autogd.engine.library import compile_passes, library
 from drawn_tensors import needs_library
 

@@ -75,7 +75,7 @@ def test_growth_has_a_point_for_each_size_and_its_line_is_found():
 
 
 def test_the_command_prints_json_and_draws_growth(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("autogd.cli.bench_step.TENSORS", (1, 10))
+    monkeypatch.setattr("autogd.cli.bench_cost.TENSORS", (1, 10))
     assert main(["bench", "step", "--sets", "mlp", "--optimisers", "agd", "--rounds", "1", "--json"]) == 0
     assert {row["optimiser"] for row in json.loads(capsys.readouterr().out)} == {"agd", "adam-fused"}
     picture = tmp_path / "growth.png"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from autogd.engine.distributed.rational import orthogonalise as rational
+from autogd.engine.distributed.polar import orthogonalise as rational
 from autogd.geometry.polar import RESTARTS, ROUNDED, _directly, _room, _through_gram, orthogonalise
 
 REACH = 265

@@ -80,7 +80,7 @@ def test_tensorboard_shows_them(tmp_path):
 
 
 def test_no_pace_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="every: 0 steps"):
+    with pytest.raises(ValueError, match="every: expected at least 1"):
         JSONL(tmp_path / "steps.jsonl", every=0)
 
 

@@ -245,3 +245,25 @@ def test_one_group_s_decay_is_not_the_others(make):
     assert torch.equal(other, same)
     lost = (free - decayed).norm() / start.norm()
     assert float(lost) == pytest.approx(0.5 * float(optimiser.learning_rate) / 2, rel=0.3)  # hold comes before decay
+
+
+@pytest.mark.parametrize("make", [AGD, StochasticAGD])
+@PATHS
+def test_a_gradient_below_the_smallest_normal_number_never_makes_a_weight_infinite(make, foreach):
+    p = nn.Parameter(torch.ones(1, 1))
+    p.grad = torch.full((1, 1), 1e-40)
+    make([p], foreach=foreach).step()
+    assert p.isfinite().all()
+
+
+@PATHS
+def test_a_hidden_matrix_above_its_size_is_not_pulled_back_without_a_gradient(foreach):
+    experts = [nn.Parameter(20 * torch.randn(4, 4)) for _ in range(2)]
+    readout = nn.Parameter(torch.randn(2, 4))
+    before = [p.detach().clone() for p in experts]
+    optimiser = StochasticAGD([*experts, readout], foreach=foreach)
+    experts[0].grad = torch.zeros(4, 4)  # as if no token chose it
+    experts[1].grad, readout.grad = torch.randn(4, 4), torch.randn(2, 4)
+    optimiser.step()
+    assert torch.equal(experts[0], before[0])
+    assert experts[1].norm() < before[1].norm()

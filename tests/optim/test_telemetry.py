@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autogd import AGD, initialise_
+from autogd import AGD, StochasticAGD, initialise_
 from autogd.geometry.norms import operator_norm
 
 # lone tensors: that atoms are then guessed has a test of its own
@@ -88,3 +88,18 @@ def test_an_optimiser_that_has_stepped_can_be_copied():
     backward(twin_model)
     twin.step()
     assert twin.last_step.dual_norms.keys() == optimiser.last_step.dual_norms.keys()
+
+
+@pytest.mark.parametrize("kind", [AGD, StochasticAGD])
+def test_a_batch_without_a_gradient_is_told_as_a_step_of_size_zero(kind):
+    model = network()
+    optimiser = kind(model)
+    backward(model)
+    optimiser.step()
+    for parameter in model.parameters():
+        parameter.grad.zero_()
+    optimiser.step()
+    step = optimiser.last_step
+    assert float(optimiser.learning_rate) == float(step.learning_rate) == float(optimiser.gradient_summary) == 0
+    assert all(float(norm) == 0 for norm in step.dual_norms.values())
+    assert all(float(size) == 0 for size in step.update_sizes.values())

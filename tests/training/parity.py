@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from autogd.training import Config, distributed
-from autogd.training.ledger import COLUMNS, Ledger
+from autogd.training.measure import COLUMNS, Ledger
 from autogd.training.setup import Setup
 from autogd.training.step import take_step
 

@@ -115,7 +115,7 @@ def test_the_state_of_another_optimiser_is_refused(tmp_path):
 
 
 def test_two_tensors_whose_keys_are_the_same_as_text_are_refused_when_they_are_saved(tmp_path):
-    with pytest.raises(ValueError, match="rest/7: two tensors of this name"):
+    with pytest.raises(ValueError, match="rest/7: two tensors have this name"):
         checkpoint.save(tmp_path, 1, *stepped(), {7: torch.ones(1), "7": torch.zeros(1)})
 
 

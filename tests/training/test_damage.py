@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_leaves_everything_as_it_is_and_offers_the_one_befo
             train(half)
         assert name in str(caught.value)
     assert contents(half.path) == before
-    command = str(caught.value).partition("to go on from there: ")[2].removesuffix(", and resume")
+    command = str(caught.value).partition("to continue from there: ")[2].removesuffix(", and resume")
     subprocess.run(shlex.split(command), check=True)
     assert train(half)["epochs"] == 3
     assert [line["epoch"] for line in half.metrics()] == [1, 2, 3]
@@ -124,7 +124,7 @@ def test_if_no_checkpoint_is_whole_the_error_says_so(half):
     for folder in half.checkpoints.iterdir():
         flip(folder / "__0_0.distcp", 100, 0)
     before = contents(half.path)
-    with pytest.raises(ValueError, match="There is no whole checkpoint before it: start the run again"):
+    with pytest.raises(ValueError, match="There is no undamaged checkpoint before it: start the run again"):
         train(half)
     assert contents(half.path) == before
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_without_a_manifest_is_refused_with_the_reason(half):
     for folder in half.checkpoints.iterdir():
         (folder / "manifest.json").unlink()
     with pytest.raises(
-        ValueError, match=r"versions without a manifest are not read.*finish such a run with the version"
+        ValueError, match=r"without a manifest is from an older version.*finish the run with the version"
     ):
         train(half)
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_without_a_manifest_is_refused_with_the_reason(half):
         ('["epoch", 1]', '["epoch", {"list": []}]', "'rest/epoch': expected int, found list"),
         ('["epoch", 1]', '["epoch", [1]]', "'rest/epoch': expected a value or an object of one key, found a list"),
         ('["epoch", 1]', '["epoch", {}]', "'rest/epoch': expected one of dict, list, tuple, tensor"),
-        ('["epoch", 1]', '["epoch", 1], ["epoch", 1]', "'rest/epoch': there twice"),
+        ('["epoch", 1]', '["epoch", 1], ["epoch", 1]', "'rest/epoch': appears twice"),
         ('["epoch", 1]', '["epoch"]', "'rest': expected pairs of key and value"),
         ('["epoch", 1]', '["epoch", 1], ["more", 1]', "there is no key 'rest/more'"),
         ('["epoch", 1]', "", "the key 'rest/epoch' is missing"),
@@ -194,7 +194,7 @@ def test_a_run_does_not_go_on_from_a_place_that_it_has_not(old, new, message, ha
 
 def test_emptied_records_are_a_warning_and_training_goes_on(half):
     (half.path / "metrics.jsonl").write_text("")
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl: has no line for epoch 1, 2, which the checkpoint is past"):
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl: has no line for epoch 1, 2, though the checkpoint is later"):
         summary = train(half)
     assert summary["epochs"] == 3
     assert [line["epoch"] for line in half.metrics()] == [3]
@@ -225,7 +225,7 @@ def test_a_damaged_line_of_records_is_an_error_with_the_way_out(old, new, messag
         return
     before = contents(half.path)
     for _ in range(2):
-        with pytest.raises(ValueError, match=rf"{path}, line 2: {message}.*Mend the line, or take it out") as caught:
+        with pytest.raises(ValueError, match=rf"{path}, line 2: {message}.*Mend the line, or remove it") as caught:
             train(half)
     assert contents(half.path) == before
     command = shlex.split(str(caught.value).partition("numbers: ")[2])

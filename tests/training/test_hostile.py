@@ -83,7 +83,7 @@ CHANGES = {
     ),
     "an unknown type": (
         lambda body: body["tensors"][WEIGHT].update(dtype="load"),
-        "'load' is not one that torch knows",
+        "'load' is not a dtype of torch",
     ),
     "another type": (lambda body: body["tensors"][WEIGHT].update(dtype="float64"), "bytes are not a float64"),
     "a key too many": (lambda body: chunk(body).update(transform="zip"), "chunk 0: there is no key 'transform'"),

@@ -7,12 +7,10 @@ from torch import nn
 
 from autogd import baselines, losses
 from autogd.training import Config, Diverged, Run, train
-from autogd.training.evaluation import evaluate
-from autogd.training.ledger import Ledger
+from autogd.training.measure import Ledger, UpdateSize
 from autogd.training.objective import objective
 from autogd.training.setup import Setup
-from autogd.training.step import take_step
-from autogd.training.update_size import UpdateSize
+from autogd.training.step import evaluate, take_step
 
 FIELDS = {
     "epoch", "objective", "train_accuracy", "test_accuracy", "learning_rate_min", "learning_rate_mean",

@@ -1,1 +1,1 @@
-"""The command line: one file per command, each with an `Options` dataclass and a `run`."""
+"""The command line: each command is a dataclass; its docstring is the help, its fields the options, `run` the work."""

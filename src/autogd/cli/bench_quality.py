@@ -1,12 +1,4 @@
-"""Train fixed workloads with our optimisers and with rivals; compare validation losses, steps and processor time.
-
-Adam, SGD and Muon are tuned over a grid of learning rates with one seed, with a constant and with a cosine schedule.
-Schedule-free AdamW and RAdam, Prodigy, Prodigy Plus, D-Adaptation, DoG, SOAP, PSGD and Scion run at their defaults;
-ours have nothing to set. The best rates and all others run with three seeds, on one torch thread; times are processor
-seconds. Recorded runs are not repeated, so repeat a stopped command to continue.
-
-example: autogd bench quality --workloads diabetes cells --optimisers agd-stochastic adam
-"""
+"""The command `autogd bench quality`."""
 
 import json as jsonlib
 import math
@@ -19,8 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autogd.cli.output import check_folder, check_output
-from autogd.cli.tables import add_heading, table
+from autogd.cli.output import add_heading, check_folder, check_output, table
 from autogd.experiments.packed import WHERE
 from autogd.experiments.quality.grid import LONG_SEEDS, OURS, SEEDS, trial
 from autogd.experiments.quality.race import Cell, Outcome
@@ -32,30 +23,38 @@ from autogd.report.quality import draw, markdown, row, verdicts
 from autogd.rivals import require
 from autogd.training.records import write_whole
 
-__all__ = ["Options", "run"]
+__all__ = ["Quality"]
 
 LONG_DEFAULT = (OURS[0], *RIVALS)
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd bench quality` takes."""
+class Quality:
+    """Train fixed workloads with our optimisers and with rivals; compare validation losses, steps and processor time.
+
+    Adam, SGD and Muon are tuned with one seed, over a grid of learning rates, with a constant and a cosine schedule.
+    Schedule-free AdamW and RAdam, Prodigy, Prodigy Plus, D-Adaptation, DoG, SOAP, PSGD and Scion run at their defaults;
+    ours have nothing to set. The best rates and all others run with three seeds, on one torch thread. Times are
+    processor seconds. Recorded runs are not repeated: repeat a stopped command to continue.
+
+    example: autogd bench quality --workloads diabetes cells --optimisers agd-stochastic adam
+    """
 
     workloads: tuple[str, ...] = ()
     """which workloads; default: all"""
     optimisers: tuple[str, ...] = ()
     """which optimisers; default: all, or with --long ours and the tuned rivals"""
     seeds: tuple[int, ...] = ()
-    """of the weights and of the order of the samples; default: 0 1 2, or 0 with --long. Grids are searched with 0"""
+    """of the weights and the order of the samples; default: 0 1 2, or 0 with --long. Grids are searched with 0"""
     data_dir: str | None = None
     """the folder with cifar-10-batches-py, fashion-mnist and tinyshakespeare.txt; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records, or one file if the name ends in .jsonl; default: runs/quality. Runs that the published
-    records lack are added here"""
+    """the folder of records, or one file if the name ends in .jsonl; default: runs/quality. New runs are
+    added here, if the published records do not have them"""
     fresh: bool = False
     """ignore the published records and run everything again; records in --out still count"""
     long: bool = False
-    """the long workloads, whose data do not run out"""
+    """run the long workloads, which never see a sample twice"""
     report: bool = False
     """train nothing: print the table of the published records, and of those in --out if it is given"""
     figure: str | None = None
@@ -65,37 +64,36 @@ class Options:
     json: bool = False
     """print JSON instead of a table"""
 
+    def run(self) -> int:
+        """Run what is not recorded, and print the table."""
+        if self.report and self.seeds:
+            raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
+        known, rivals = (LONG, LONG_OPTIMISERS) if self.long else (WORKLOADS, OPTIMISERS)
+        self = replace(
+            self,
+            workloads=self.workloads or tuple(known),
+            optimisers=self.optimisers or (rivals if self.report or not self.long else LONG_DEFAULT),
+            seeds=self.seeds or (LONG_SEEDS if self.long else SEEDS),
+        )
+        _check("workloads", self.workloads, tuple(known))
+        _check("optimisers", self.optimisers, rivals)
+        if self.figure:
+            check_output("--figure", self.figure, (".png",))
+        records = _records(self)
+        if not self.report:
+            require(*self.optimisers)
+            _train(self, records)
+        every = [each for name in self.workloads for each in standings(records.of(name))]
+        shown = [each for each in every if each.optimiser in self.optimisers]
+        if not shown:
+            raise ValueError(f"{records.folder}: there is no record of these. {_way_out(self, records)}")
+        if self.figure:
+            write_whole(Path(self.figure), draw(shown))
+        _print(self, shown)
+        return 0
 
-def run(options: Options) -> int:
-    """Run what is not recorded, and print the table."""
-    if options.report and options.seeds:
-        raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
-    known, rivals = (LONG, LONG_OPTIMISERS) if options.long else (WORKLOADS, OPTIMISERS)
-    options = replace(
-        options,
-        workloads=options.workloads or tuple(known),
-        optimisers=options.optimisers or (rivals if options.report or not options.long else LONG_DEFAULT),
-        seeds=options.seeds or (LONG_SEEDS if options.long else SEEDS),
-    )
-    _check("workloads", options.workloads, tuple(known))
-    _check("optimisers", options.optimisers, rivals)
-    if options.figure:
-        check_output("--figure", options.figure, (".png",))
-    records = _records(options)
-    if not options.report:
-        require(*options.optimisers)
-        _train(options, records)
-    every = [each for name in options.workloads for each in standings(records.of(name))]
-    shown = [each for each in every if each.optimiser in options.optimisers]
-    if not shown:
-        raise ValueError(f"{records.folder}: there is no record of these. {_way_out(options, records)}")
-    if options.figure:
-        write_whole(Path(options.figure), draw(shown))
-    _print(options, shown)
-    return 0
 
-
-def _way_out(options: Options, records: Records) -> str:
+def _way_out(options: Quality, records: Records) -> str:
     published = _committed(options).folder
     if records.folder == published and not published.exists():
         return (
@@ -111,7 +109,7 @@ def _check(option: str, named: tuple[str, ...], known: tuple[str, ...]) -> None:
         raise ValueError(f"{option}: {', '.join(strange)}: not known; choose from {', '.join(known)}")
 
 
-def _records(options: Options) -> Records:
+def _records(options: Quality) -> Records:
     committed = _committed(options)
     if options.report and options.out is None and not options.fresh:
         return committed
@@ -123,11 +121,11 @@ def _records(options: Options) -> Records:
     return Records(path, below=None if options.fresh else committed)
 
 
-def _committed(options: Options) -> Records:
+def _committed(options: Quality) -> Records:
     return Records(COMMITTED_LONG if options.long else COMMITTED)
 
 
-def _train(options: Options, records: Records) -> None:
+def _train(options: Quality, records: Records) -> None:
     with _progress(options, records) as (run, pairs, bar):
         for workload in options.workloads:
             for optimiser in options.optimisers:
@@ -137,8 +135,8 @@ def _train(options: Options, records: Records) -> None:
 
 
 @contextmanager
-def _progress(options: Options, records: Records) -> Iterator[tuple[Recorder, Progress, Any]]:
-    """One line for every new run, and below them the progress of the run and of all runs."""
+def _progress(options: Quality, records: Records) -> Iterator[tuple[Recorder, Progress, Any]]:
+    """Print one line for every new run, and below them the progress of the run and of all runs."""
     console = Console(stderr=True, quiet=options.json)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -174,7 +172,7 @@ def _words(cell: Cell) -> str:
     return f"{cell.workload} {cell.optimiser}{setting} seed {cell.seed}"
 
 
-def _print(options: Options, shown: list[Standing]) -> None:
+def _print(options: Quality, shown: list[Standing]) -> None:
     if options.json:
         rows = [{**asdict(each), "settled": each.settled} for each in shown]
         plain = [
@@ -187,7 +185,7 @@ def _print(options: Options, shown: list[Standing]) -> None:
         print(markdown(shown))
         return
     adam = "AdamW" if options.long else "Adam"
-    title = f"validation loss at the end of the budget, beside {adam} at the best of its grid"
+    title = f"validation loss at the end of the budget, beside {adam} at the best rate of its grid"
     numbers = ("loss", f"÷\n{adam}", "accu-\nracy", "steps\nto it", "time\nto it", f"beside\n{adam}")
     caption = f"to it: to {adam}'s last loss, as a share of {adam}'s run"
     found = table(title, ["optimiser"], numbers, caption)

@@ -1,12 +1,4 @@
-"""Find out where an optimiser with nothing to set fails: small cells, each with one kind of difficulty.
-
-Batches of one sample, bad starts, spikes, wrong labels, a change of task, a GAN, a policy gradient, physics-informed
-losses, tables that can be fitted exactly. Ours runs with five seeds; Adam with five seeds at three learning rates, and
-the best rate counts. A cell is lost if a run is not finite, or if the mean ends more than 20% above Adam's. Recorded
-runs are not repeated, so repeat a stopped command to continue. All cells take about 15 minutes of one core.
-
-example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes fitted-tables
-"""
+"""The command `autogd bench trust`."""
 
 import json as jsonlib
 import math
@@ -17,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autogd.cli.output import check_folder
-from autogd.cli.tables import add_heading, table
+from autogd.cli.output import add_heading, check_folder, table
 from autogd.experiments.packed import WHERE
 from autogd.experiments.trust.cell import Cell, Run
 from autogd.experiments.trust.cells import named
@@ -28,23 +19,33 @@ from autogd.experiments.trust.summary import Standing, count, standings
 from autogd.report.trust import lines, markdown, row
 from autogd.rivals import require
 
-__all__ = ["Options", "run"]
+__all__ = ["Trust"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd bench trust` takes."""
+class Trust:
+    """Find out where an optimiser with nothing to set fails: small cells, each with one kind of difficulty.
+
+    The difficulties: batches of one sample, bad starts, spikes, wrong labels, a change of task, a GAN, a policy
+    gradient, physics-informed losses, tables that can be fitted exactly. Ours runs with five seeds. Adam runs with five
+    seeds at three learning rates, and its best rate counts. A cell is lost if a run is not finite, or if the mean ends
+    more than 20% above Adam's. Recorded runs are not repeated: repeat a stopped command to continue. All cells take
+    about 15 minutes of one core.
+
+    example: autogd bench trust --fresh --optimisers agd-stochastic --cells spikes fitted-tables
+    """
 
     cells: tuple[str, ...] = ()
     """which cells, by name or by family; default: all"""
     optimisers: tuple[str, ...] = (OURS, REFERENCE)
     """which optimisers; each is compared with Adam"""
     seeds: tuple[int, ...] = SEEDS
-    """of the weights and of the samples"""
+    """of the weights and the samples"""
     data_dir: str | None = None
     """the folder with tinyshakespeare.txt, for the cells on characters; else AUTOGD_DATA"""
     out: str | None = None
-    """the folder of records; default: runs/trust. Runs that the published records lack are added here"""
+    """the folder of records; default: runs/trust. New runs are added here, if the published records
+    do not have them"""
     fresh: bool = False
     """set aside all records of the named cells, optimisers and seeds, and run them again"""
     report: bool = False
@@ -54,34 +55,33 @@ class Options:
     json: bool = False
     """print JSON instead of a table"""
 
+    def run(self) -> int:
+        """Run what is not recorded, and print the table."""
+        cells = named(self.cells)
+        strange = [name for name in self.optimisers if name not in OPTIMISERS]
+        if strange:
+            raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
+        if not self.optimisers or not self.seeds:
+            raise ValueError("--optimisers and --seeds: name at least one of each, or leave the option out")
+        if self.report and self.seeds != SEEDS:
+            raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
+        records = _records(self)
+        if not self.report:
+            require(*self.optimisers)
+            _train(self, cells, records)
+        found = records.every()
+        judged = [name for name in self.optimisers if name != REFERENCE] or [OURS]
+        shown = [each for name in judged for each in standings(found, cells, name)]
+        if not shown:
+            raise ValueError(
+                f"{records.path}: there is no record of these. {WHERE}: run the command in a checkout, name a "
+                "folder of records with --out, or leave --report out to run them"
+            )
+        _print(self, shown)
+        return 0
 
-def run(options: Options) -> int:
-    """Run what is not recorded, and print the table."""
-    cells = named(options.cells)
-    strange = [name for name in options.optimisers if name not in OPTIMISERS]
-    if strange:
-        raise ValueError(f"optimisers: {', '.join(strange)}: not known; choose from {', '.join(OPTIMISERS)}")
-    if not options.optimisers or not options.seeds:
-        raise ValueError("--optimisers and --seeds: name at least one of each, or leave the option out")
-    if options.report and options.seeds != SEEDS:
-        raise ValueError("--seeds: a report has the seeds that are recorded; leave the option out")
-    records = _records(options)
-    if not options.report:
-        require(*options.optimisers)
-        _train(options, cells, records)
-    found = records.every()
-    judged = [name for name in options.optimisers if name != REFERENCE] or [OURS]
-    shown = [each for name in judged for each in standings(found, cells, name)]
-    if not shown:
-        raise ValueError(
-            f"{records.path}: there is no record of these. {WHERE}: run the command in a checkout, name a folder of "
-            "records with --out, or leave --report out to run them"
-        )
-    _print(options, shown)
-    return 0
 
-
-def _records(options: Options) -> Records:
+def _records(options: Trust) -> Records:
     published = Records(COMMITTED)
     if options.report and options.out is None:
         return published
@@ -93,7 +93,7 @@ def _records(options: Options) -> Records:
     return published if folder.resolve() == COMMITTED.resolve() else Records(folder, below=published)
 
 
-def _train(options: Options, cells: list[Cell], records: Records) -> None:
+def _train(options: Trust, cells: list[Cell], records: Records) -> None:
     names = [cell.name for cell in cells]
     if options.fresh:
         records.set_aside(names, options.optimisers, options.seeds)
@@ -124,7 +124,7 @@ def _words(each: Run) -> str:
     return f"{each.cell} {each.optimiser}{setting} seed {each.seed}"
 
 
-def _print(options: Options, shown: list[Standing]) -> None:
+def _print(options: Trust, shown: list[Standing]) -> None:
     if options.json:
         counts = {
             name: [asdict(each) for each in count(each for each in shown if each.optimiser == name)]

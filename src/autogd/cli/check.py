@@ -1,10 +1,4 @@
-"""Check every statement of the paper on random networks, in float64: which hold, and with how much slack.
-
-Statements known to be false are in the table too, and must fail. The exit status is 1 if any result is not the expected
-one.
-
-example: autogd check --draws 300
-"""
+"""The command `autogd check`."""
 
 import json
 import math
@@ -14,46 +8,51 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autogd.cli.tables import table
+from autogd.cli.output import table
 from autogd.theory.check import STATEMENTS, Row, check
-from autogd.training.threads import using
+from autogd.training.process import using_threads
 
-__all__ = ["Options", "run"]
+__all__ = ["Check"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd check` takes."""
+class Check:
+    """Check every statement of the paper on random networks, in float64: which hold, and with how much slack.
+
+    Statements known to be false are in the table too, and must fail. The exit status is 1 if any result is not as
+    expected.
+
+    example: autogd check --draws 300
+    """
 
     draws: int = 100
-    """random draws per statement; claims about whole runs use a tenth of them"""
+    """random draws per statement; statements about whole runs use a tenth of them"""
     seed: int = 0
-    """the seed of the first draw; the next ones count up from it"""
+    """the seed of the first draw; each further draw has the next number"""
     json: bool = False
     """print JSON instead of a table"""
 
+    def run(self) -> int:
+        """Print the table."""
+        if self.draws < 2:
+            raise ValueError(f"--draws: expected at least 2, found {self.draws}")
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(STATEMENTS[0].name, total=len(STATEMENTS))
 
-def run(options: Options) -> int:
-    """Print the table."""
-    if options.draws < 2:
-        raise ValueError(f"--draws: expected at least 2, found {options.draws}")
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(STATEMENTS[0].name, total=len(STATEMENTS))
+            def report(row: Row) -> None:
+                done = int(progress.tasks[0].completed) + 1
+                following = STATEMENTS[done].name if done < len(STATEMENTS) else "done"
+                progress.update(task, advance=1, description=following)
 
-        def report(row: Row) -> None:
-            done = int(progress.tasks[0].completed) + 1
-            following = STATEMENTS[done].name if done < len(STATEMENTS) else "done"
-            progress.update(task, advance=1, description=following)
-
-        with using(1):  # the matrices are small: more threads would only wait for each other
-            rows = check(options.draws, options.seed, report=report)
-    right = all(row.as_expected for row in rows)
-    if options.json:
-        print(json.dumps({"as_expected": right, "statements": [_plain(row) for row in rows]}, indent=1))
-    else:
-        _print(rows, right)
-    return 0 if right else 1
+            with using_threads(1):  # the matrices are small: more threads would only wait for each other
+                rows = check(self.draws, self.seed, report=report)
+        right = all(row.as_expected for row in rows)
+        if self.json:
+            print(json.dumps({"as_expected": right, "statements": [_plain(row) for row in rows]}, indent=1))
+        else:
+            _print(rows, right)
+        return 0 if right else 1
 
 
 def _print(rows: list[Row], right: bool) -> None:
@@ -68,7 +67,10 @@ def _print(rows: list[Row], right: bool) -> None:
         if not row.holds:
             told = f"{row.statement} fails on {row.broken} of {row.draws} draws. Counterexample: {row.counterexample}"
             console.print(told, highlight=False, markup=False, soft_wrap=True)
-    console.print("All is as it should be." if right else "NOT as it should be: see what is marked !", markup=False)
+    console.print(
+        "Every result is as expected." if right else "NOT every result is as expected: see the rows marked !",
+        markup=False,
+    )
 
 
 def _verdict(row: Row) -> str:

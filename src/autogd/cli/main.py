@@ -1,16 +1,18 @@
-"""Find the command, read its options, run it, and turn errors into one clear line."""
+"""Find the command, read its options, run it, and print an error as one clear line."""
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from autogd import __version__
 from autogd.diagnosis.backend import backend
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "find", "main"]
 
-# the purpose of each command; its file has `Options`, a dataclass that defines the flags, and `run(options)`
+# what each command does
 COMMANDS = {
     "demo": "a 32-layer network that AGD trains and that Adam and SGD at their defaults do not",
     "train": "train a network on a data set, with records, checkpoints and a figure",
@@ -19,14 +21,24 @@ COMMANDS = {
     "reproduce": "a figure or a table of the paper, at the scale of the machine",
     "report": "one self-contained page about any number of runs",
     "check": "every statement of the paper, measured on random networks",
-    "explain": "which of a model's parameters is which atom, and its share of the depth",
+    "explain": "the atom of each of a model's parameters, its size and its share of the depth",
     "doctor": "what is wrong with a training set-up, and what to do",
     "glossary": "the ten words that these commands use",
     "bench": "measure AGD against its rivals on this machine",
-    "completion": "a script that teaches a shell to complete all this",
+    "completion": "a script for a shell, to complete commands and options",
+}
+# the files that hold several commands; every other command has a file of its own name
+FILES = {
+    "compare": "study",
+    "sweep": "study",
+    "report": "study",
+    "explain": "model",
+    "doctor": "model",
+    "glossary": "help",
+    "completion": "help",
 }
 
-PIPE_CLOSED = 141  # 128 + SIGPIPE: the status of a program that a closed pipe ended
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as of every program that a closed pipe ends
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,12 +53,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(list(sys.argv[1:] if arguments is None else arguments))
         finally:
-            if sys.stdout is not None:  # None: it was closed before the start
-                sys.stdout.flush()  # help ends with SystemExit: notice a closed pipe here too
+            if sys.stdout is not None:  # None if it was closed before the start
+                sys.stdout.flush()  # raise here if the pipe is closed, also when help ends with SystemExit
     except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
-        # Python flushes again at exit, and would raise
+        # Python flushes again at exit, which would raise again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+
+
+def find(name: str) -> tuple[Any, str | None]:
+    """The class of a command, and its help text; its fields are the options, and its method `run` does the work.
+
+    >>> find("glossary")[0].__name__
+    'Glossary'
+    """
+    module = importlib.import_module(f"autogd.cli.{FILES.get(name, name)}")
+    command = getattr(module, name.capitalize())
+    return command, inspect.getdoc(command if isinstance(command, type) else module)  # bench is several classes
 
 
 def _main(words: list[str]) -> int:
@@ -72,20 +95,20 @@ def _run(name: str, words: list[str]) -> int:
     except ImportError:
         print("autogd: the commands need the extra 'cli': pip install 'autogd[cli]'", file=sys.stderr)
         return 1
-    command = importlib.import_module(f"autogd.cli.{name}")
-    options = tyro.cli(command.Options, prog=f"autogd {name}", description=command.__doc__, args=words)
+    command, description = find(name)
+    options = tyro.cli(command, prog=f"autogd {name}", description=description, args=words)
     try:
-        return int(command.run(options))
+        return int(options.run())
     except BrokenPipeError:
         raise
-    except (Exception, SystemExit) as error:  # a user's code may call exit(0), which is no success of the command
+    except (Exception, SystemExit) as error:  # a user's code may call exit(0): the command has still failed
         return _tell(name, error)
 
 
 def _tell(command: str, error: Exception | SystemExit) -> int:
-    """Print one line on an error and return the exit status; an error of autogd itself keeps its traceback."""
+    """Print one line about an error and return the exit status; an error of autogd itself keeps its traceback."""
     from autogd.training.own_code import culprit
-    from autogd.training.stop import Stopped
+    from autogd.training.process import Stopped
 
     if isinstance(error, Stopped):
         print(f"autogd {command}: {error}", file=sys.stderr)

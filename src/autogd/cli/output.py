@@ -1,14 +1,50 @@
-"""Check that a command can write its output, a file or a folder, before it does any work."""
+"""What the commands write: tables for a terminal of 80 columns, and files that are checked before any work."""
 
 import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["PICTURES", "check_folder", "check_output"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["PICTURES", "add_heading", "check_folder", "check_output", "table"]
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 """The formats that a figure may have."""
+
+
+def table(title: str, words: Sequence[str], numbers: Sequence[str], caption: str | None = None) -> "Table":
+    """An empty table: columns of words on the left, columns of numbers on the right.
+
+    >>> found = table("losses", ["optimiser"], ["loss"])
+    >>> [column.justify for column in found.columns]
+    ['left', 'right']
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for head in words:
+        made.add_column(head, overflow="fold")
+    for head in numbers:
+        made.add_column(head, justify="right", no_wrap=True)
+    return made
+
+
+def add_heading(made: "Table", heading: str) -> None:
+    """Start a section with a line of its own, over all columns of the rows that follow.
+
+    >>> found = table("losses", ["optimiser"], ["loss"])
+    >>> add_heading(found, "a workload")
+    >>> found.row_count
+    1
+    """
+    from rich.text import Text
+
+    made.add_section()
+    made.add_row(Text(heading, style="bold"))
 
 
 def check_output(option: str, path: str | Path, suffixes: Sequence[str] = ()) -> Path:

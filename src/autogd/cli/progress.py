@@ -1,5 +1,6 @@
-"""Progress of a run in the terminal: a bar for the steps, and one line per epoch."""
+"""Show the progress of a run: in the terminal, and in TensorBoard."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -7,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from autogd.training import Run, Watch
 
-__all__ = ["TrainingProgress", "epoch_line", "on_test_set"]
+__all__ = ["TensorBoard", "TrainingProgress", "epoch_line", "on_test_set"]
 
 
 class TrainingProgress(Watch):
@@ -39,7 +40,7 @@ class TrainingProgress(Watch):
         self.progress.console.print(epoch_line(record), highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.progress.stop()
 
 
@@ -58,7 +59,7 @@ def epoch_line(record: dict[str, Any]) -> str:
 
 
 def on_test_set(record: dict[str, Any], digits: int) -> str:
-    """The accuracy on the test set in percent; the objective on it in a regression.
+    """The accuracy on the test set in percent; in a regression, the objective.
 
     >>> on_test_set({"test_accuracy": 0.5, "test_objective": 0.1}, 1)
     '50.0%'
@@ -67,3 +68,25 @@ def on_test_set(record: dict[str, Any], digits: int) -> str:
     """
     found = record["test_accuracy"]
     return f"{record['test_objective']:.4f}" if found is None else f"{found:.{digits}%}"
+
+
+class TensorBoard(Watch):
+    """Writes each epoch's numbers to the folder `tensorboard` of the run.
+
+    >>> TensorBoard.__mro__[1].__name__
+    'Watch'
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ValueError("--tensorboard: it is not installed: pip install 'autogd[tensorboard]'") from error
+        self.writer: Any = SummaryWriter(str(folder / "tensorboard"))
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Write an epoch's numbers, by name."""
+        for name, value in record.items():
+            if name != "epoch" and value is not None:
+                self.writer.add_scalar(name, value, record["epoch"])
+        self.writer.flush()

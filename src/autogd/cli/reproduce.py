@@ -1,11 +1,4 @@
-"""Reproduce a figure or a table of the paper: train what is not recorded yet, then draw and judge from the records.
-
-Scales: `smoke` takes seconds, on embedded data; `laptop` minutes, on real CIFAR-10; `workstation` a night of two
-cores, on all of it; `paper` is the full experiment. Repeat the command to continue a stopped experiment; a recorded one
-is only drawn again. The cost of each run is printed before it starts.
-
-example: autogd reproduce showcase --scale smoke
-"""
+"""The command `autogd reproduce`."""
 
 import json as jsonlib
 import sys
@@ -19,8 +12,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from autogd.cli.output import check_folder
-from autogd.cli.tables import table
+from autogd.cli.output import check_folder, table
 from autogd.experiments.catalogue import EXPERIMENTS, carry_out
 from autogd.experiments.cost import Effort, cost, effort, left, spent
 from autogd.experiments.packed import WHERE, pack, unpack
@@ -29,12 +21,19 @@ from autogd.report.reproduction import Shown, glance, show, text
 from autogd.training import Run, Stopped, Watch
 from autogd.training.records import write_whole
 
-__all__ = ["Options", "run"]
+__all__ = ["Reproduce"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd reproduce` takes."""
+class Reproduce:
+    """Reproduce a figure or a table of the paper: train what is not recorded, draw, and compare with the paper.
+
+    Scales: `smoke` takes seconds, on embedded data; `laptop` takes minutes, on real CIFAR-10; `workstation` takes a
+    night of two cores, on all of CIFAR-10; `paper` is the full experiment. Repeat the command to continue a stopped
+    experiment; if all runs are recorded, it only draws again. The cost of each run is printed before it starts.
+
+    example: autogd reproduce showcase --scale smoke
+    """
 
     name: tyro.conf.Positional[str] = "all"
     """which experiment, or all; --list names them"""
@@ -55,61 +54,65 @@ class Options:
     json: bool = False
     """print JSON and nothing else"""
 
-
-def run(options: Options) -> int:
-    """Train what is missing, then draw, judge and print."""
-    names = [*EXPERIMENTS] if options.name == "all" else [options.name]
-    if options.name != "all" and options.name not in EXPERIMENTS:
-        raise ValueError(f"{options.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
-    if options.list:
-        return _list(options)
-    every = [trial for name in names for trial in EXPERIMENTS[name].trials(options.scale)]
-    if options.only is not None and not any(fnmatch(trial, options.only) for trial in every):
-        raise ValueError(f"--only: {options.only} matches no run; there are {', '.join(every[:4])}, …")
-    folder = check_folder("--out", options.out or Path("runs/reproduce") / options.scale)
-    if options.records is not None:
-        check_folder("--records", options.records)
-    folder.mkdir(parents=True, exist_ok=True)
-    console = Console(stderr=True, quiet=options.json)
-    if options.records is not None:
-        unpack(options.records, folder)
-        if not any(options.records.glob("*.jsonl")):
-            said = f"{options.records}: no records are here yet, so all runs are trained. {WHERE}."
-            console.print(said, highlight=False, soft_wrap=True)
-    if options.scale == "paper":
-        trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
-        missing = [config for name, config in trials.items() if not _ended(folder, name)]
-        console.print(f"{len(missing)} runs: {cost(missing)}", highlight=False)
-    shown = {}
-    for name in names:
-        try:
-            _train(name, options, folder, console)
-        except Stopped as stopped:
-            print("autogd reproduce: stopped; finished runs are recorded; repeat the command to go on", file=sys.stderr)
-            return 128 + stopped.signal_number
-        missing_runs = [each for each in EXPERIMENTS[name].trials(options.scale) if not _ended(folder, each)]
-        if missing_runs and options.only is not None:
-            console.print(f"{name}: not drawn, {len(missing_runs)} of its runs are not recorded yet", highlight=False)
-            continue
-        shown[name] = show(name, options.scale, folder)
-        _write(name, shown[name], folder, options.scale)
-        if not options.json:
-            _tell(name, shown[name], folder)
-    if len(shown) == len(EXPERIMENTS):
-        figure, table = glance({options.scale: folder})
-        write_whole(folder / "overview.png", figure)
-        write_whole(folder / "overview.txt", f"{table}\n")
-    if options.json:
-        found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
-        print(jsonlib.dumps({"scale": options.scale, "folder": str(folder), "experiments": found}))
-    return 0
+    def run(self) -> int:
+        """Train what is missing, then draw, compare with the paper and print."""
+        names = [*EXPERIMENTS] if self.name == "all" else [self.name]
+        if self.name != "all" and self.name not in EXPERIMENTS:
+            raise ValueError(f"{self.name}: there is no such experiment; choose all or one of {', '.join(EXPERIMENTS)}")
+        if self.list:
+            return _list(self)
+        every = [trial for name in names for trial in EXPERIMENTS[name].trials(self.scale)]
+        if self.only is not None and not any(fnmatch(trial, self.only) for trial in every):
+            raise ValueError(f"--only: {self.only} matches no run; there are {', '.join(every[:4])}, …")
+        folder = check_folder("--out", self.out or Path("runs/reproduce") / self.scale)
+        if self.records is not None:
+            check_folder("--records", self.records)
+        folder.mkdir(parents=True, exist_ok=True)
+        console = Console(stderr=True, quiet=self.json)
+        if self.records is not None:
+            unpack(self.records, folder)
+            if not any(self.records.glob("*.jsonl")):
+                said = f"{self.records}: no records are here yet, so all runs are trained. {WHERE}."
+                console.print(said, highlight=False, soft_wrap=True)
+        if self.scale == "paper":
+            trials = {k: v for name in names for k, v in EXPERIMENTS[name].trials("paper").items()}
+            missing = [config for name, config in trials.items() if not _ended(folder, name)]
+            console.print(f"{len(missing)} runs: {cost(missing)}", highlight=False)
+        shown = {}
+        for name in names:
+            try:
+                _train(name, self, folder, console)
+            except Stopped as stopped:
+                print(
+                    "autogd reproduce: stopped; finished runs are recorded; repeat the command to continue",
+                    file=sys.stderr,
+                )
+                return 128 + stopped.signal_number
+            missing_runs = [each for each in EXPERIMENTS[name].trials(self.scale) if not _ended(folder, each)]
+            if missing_runs and self.only is not None:
+                console.print(
+                    f"{name}: not drawn, {len(missing_runs)} of its runs are not recorded yet", highlight=False
+                )
+                continue
+            shown[name] = show(name, self.scale, folder)
+            _write(name, shown[name], folder, self.scale)
+            if not self.json:
+                _tell(name, shown[name], folder)
+        if len(shown) == len(EXPERIMENTS):
+            figure, table = glance({self.scale: folder})
+            write_whole(folder / "overview.png", figure)
+            write_whole(folder / "overview.txt", f"{table}\n")
+        if self.json:
+            found = {name: {"figure": _figure(name, each, folder), **_plain(each)} for name, each in shown.items()}
+            print(jsonlib.dumps({"scale": self.scale, "folder": str(folder), "experiments": found}))
+        return 0
 
 
 def _ended(folder: Path, trial: str) -> bool:
     return Run(folder / trial).summary() is not None
 
 
-def _list(options: Options) -> int:
+def _list(options: Reproduce) -> int:
     rows = []
     folder = options.out or Path("runs/reproduce") / options.scale
     for name, experiment in EXPERIMENTS.items():
@@ -135,7 +138,7 @@ def _hours(found: Effort) -> dict[str, float]:
     return {"planned": found.planned, "planned_of_ended": found.planned_of_ended, "spent": found.spent}
 
 
-def _train(name: str, options: Options, folder: Path, console: Console) -> None:
+def _train(name: str, options: Reproduce, folder: Path, console: Console) -> None:
     """Train what is not recorded, with two progress bars: runs of the experiment, and steps of the run."""
     trials = EXPERIMENTS[name].trials(options.scale)
     chosen = [trial for trial in trials if options.only is None or fnmatch(trial, options.only)]

@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from autogd.data.archive import unpack
-from autogd.data.augment import crop_and_flip
-from autogd.data.fetch import RemoteFile, check_md5, obtain
+from autogd.data.fetch import RemoteFile, check_md5, obtain, unpack
+from autogd.data.prepare import crop_and_flip
 from autogd.data.task import Task, image_task
 from autogd.data.unpickle import PickledArray, read_pickle
 
@@ -23,14 +22,14 @@ class CifarSource:
     """How one of the sets is published.
 
     Args:
-        name: the name that `load` knows it by.
+        name: its name for `load`.
         archive: the file to download.
         folder: what the archive unpacks to.
         train: files of the training set, of equal length.
         test: files of the test set.
         label_key: the key of a file's labels.
-        classes: how many there are.
-        samples: how many images are for training and how many for testing.
+        classes: number of classes.
+        samples: numbers of training and test images.
 
     >>> CIFAR100.label_key, CIFAR100.classes
     ('fine_labels', 100)
@@ -79,7 +78,7 @@ Images = tuple[Tensor, Tensor]
 def load_cifar(source: CifarSource, folder: Path, *, download: bool = True) -> Task:
     """The set in `folder`, unpacked or as the archive; downloaded if it is missing.
 
-    Only the archive has a published checksum. Of unpacked files, shape and labels are checked.
+    Only the archive has a published checksum. For unpacked files, shapes and labels are checked.
 
     >>> load_cifar(CIFAR10, Path("data"), download=False)
     Traceback (most recent call last):

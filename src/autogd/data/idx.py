@@ -27,13 +27,13 @@ class IdxSource:
     """How one of the sets is published.
 
     Args:
-        name: the name that `load` knows it by.
+        name: its name for `load`.
         folders: sub-folders of the data folder that may hold its files; downloads go to the first.
         files: training images and labels, test images and labels.
         first_labels: the first training and test labels, to tell apart two sets with the same names and sizes.
-        samples: how many images are for training and how many for testing.
-        side: of an image, in pixels.
-        classes: how many there are.
+        samples: numbers of training and test images.
+        side: height and width of an image, in pixels.
+        classes: number of classes.
 
     >>> MNIST.samples, FASHION_MNIST.side
     ((60000, 10000), 28)
@@ -90,7 +90,7 @@ FASHION_MNIST = IdxSource(
 def load_idx(source: IdxSource, folder: Path, *, download: bool = True) -> Task:
     """The set in `folder`, or in a sub-folder of its name; downloaded if it is missing.
 
-    Downloads are checked against the published checksums. Files put there by hand may be unpacked or packed again, so
+    Downloads are compared with the published checksums. Files put there by hand may be unpacked or packed again, so
     their content is checked instead.
 
     >>> load_idx(MNIST, Path("data"), download=False)
@@ -133,7 +133,7 @@ def read_idx(path: Path, limit: int = LIMIT) -> Tensor:
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=plain)) if packed else plain
             return _parse(stream, limit)
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole IDX file ({error}). Delete it and fetch it again") from error
+        raise ValueError(f"{path}: not a complete IDX file ({error}). Delete it and fetch it again") from error
 
 
 def _parse(stream: BinaryIO, limit: int) -> Tensor:
@@ -144,7 +144,7 @@ def _parse(stream: BinaryIO, limit: int) -> Tensor:
     shape = struct.unpack(f">{dimensions}I", _read(stream, 4 * dimensions))
     size = math.prod(shape)
     if not 0 < size <= limit:
-        raise ValueError(f"its header speaks of {' × '.join(map(str, shape))} bytes")
+        raise ValueError(f"its header gives {' × '.join(map(str, shape))} bytes")
     content = _read(stream, size)
     # gzip compares its checksum only if the file is read to the end
     if stream.read(1):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from autogd.data.extra import needs_extra
-from autogd.data.scale import unit_scale
+from autogd.data.fetch import needs_extra
+from autogd.data.prepare import unit_scale
 from autogd.data.task import Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["ImageFolderSplit", "centre_box", "load_image_folder", "random_box"]
 # of ImageNet's training set, in the order red, green, blue
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
-# the formats of data sets only: some of Pillow's others start programs
+# only the formats of data sets: Pillow starts programs for some of the others
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 MOST_PIXELS = 1 << 26
@@ -42,8 +42,8 @@ def load_image_folder(folder: Path, size: int = 224) -> Task:
     train, test = place / "train", place / "val"
     if not train.is_dir() or not test.is_dir():
         raise FileNotFoundError(
-            f"{place}: expected the folders train and val, each with a folder of images for every class. ImageNet is "
-            "given out at https://image-net.org to those who sign in; unpack it there as train/<class>/*.JPEG and "
+            f"{place}: expected the folders train and val, each with a folder of images for every class. Download "
+            "ImageNet from https://image-net.org after signing in; unpack it there as train/<class>/*.JPEG and "
             "val/<class>/*.JPEG"
         )
     classes = sorted(entry.name for entry in os.scandir(train) if entry.is_dir())
@@ -68,9 +68,9 @@ class ImageFolderSplit:
     Args:
         folder: holds a folder for every class.
         classes: their names; the index in this list is the label.
-        size: of the square output, in pixels.
-        random_crops: random resized crop and flip for training; otherwise the centre of the image.
-        seed: of the random crops.
+        size: side of the square output, in pixels.
+        random_crops: whether to crop, resize and flip at random, for training; otherwise the centre is taken.
+        seed: seed of the random crops.
         threads: number of decoding threads.
 
     >>> import tempfile
@@ -112,7 +112,7 @@ class ImageFolderSplit:
         return len(self.paths)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw other crops from this epoch on."""
+        """Draw the crops of this epoch from now on."""
         self.epoch = epoch
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:

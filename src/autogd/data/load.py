@@ -1,18 +1,20 @@
-"""A data set by its name."""
+"""A data set by its name; the digits need no file."""
 
 from pathlib import Path
 
+import torch
+
 from autogd.data.cifar import CIFAR10, CIFAR100, load_cifar
-from autogd.data.digits import load_digits
-from autogd.data.fetch import data_folder
+from autogd.data.fetch import data_folder, needs_extra
 from autogd.data.idx import FASHION_MNIST, MNIST, load_idx
 from autogd.data.imagefolder import load_image_folder
-from autogd.data.task import Task
+from autogd.data.task import Task, image_task
 from autogd.data.text import load_text
 
-__all__ = ["NAMES", "load"]
+__all__ = ["NAMES", "load", "load_digits"]
 
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet", "text")
+TRAIN_SAMPLES = 1437  # of the digits: four fifths; 360 are left for the test
 
 
 def load(name: str, data_dir: str | Path | None = None, *, download: bool = True, context: int = 64) -> Task:
@@ -44,3 +46,23 @@ def load(name: str, data_dir: str | Path | None = None, *, download: bool = True
         case "text":
             return load_text(folder, context)
     raise ValueError(f"{name!r}: there is no such data set; choose from {', '.join(NAMES)}")
+
+
+def load_digits() -> Task:
+    """scikit-learn's handwritten digits, 8 × 8 pixels: 1,437 for training and 360 for testing, without a download.
+
+    They are shuffled once, with a fixed seed.
+
+    >>> task = load_digits()
+    >>> len(task.train), len(task.test), task.input_shape
+    (1437, 360, (1, 8, 8))
+    """
+    with needs_extra("digits"):
+        from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    images = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1)
+    labels = torch.from_numpy(bunch.target).long()
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    train, test = order[:TRAIN_SAMPLES], order[TRAIN_SAMPLES:]
+    return image_task("digits", (images[train], labels[train]), (images[test], labels[test]), classes=10)

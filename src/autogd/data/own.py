@@ -1,6 +1,6 @@
 """A user's own data as a task: pairs of tensors, data sets or data loaders, one for training and one for testing.
 
-Integer labels are classes; labels that are floats are the numbers of a regression.
+Integer labels are classes; float labels are the targets of a regression.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ class PairSplit:
 
     def __init__(self, inputs: Tensor, labels: Tensor) -> None:
         if len(inputs) != len(labels):
-            raise ValueError(f"a label for every sample is needed, found {len(labels)} for {len(inputs)}")
+            raise ValueError(f"expected a label for every sample, found {len(labels)} for {len(inputs)}")
         self.inputs, self.labels = inputs, labels if labels.is_floating_point() else labels.long()
 
     def __len__(self) -> int:
@@ -99,16 +99,16 @@ def _split(name: str, found: Any) -> Split:
         try:
             inputs, labels = (torch.as_tensor(part) for part in found)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{name}: not to be had as tensors ({error}); {EXPECTED}") from error
+            raise ValueError(f"{name}: cannot be converted to tensors ({error}); {EXPECTED}") from error
         _check_labels(name, labels)
         if inputs.dim() == 0 or labels.dim() == 0 or len(inputs) != len(labels):
             shapes = f"{tuple(inputs.shape)} and {tuple(labels.shape)}"
-            raise ValueError(f"{name}: a label for every sample is needed, found the shapes {shapes}")
+            raise ValueError(f"{name}: expected a label for every sample, found the shapes {shapes}")
         _check_inputs(name, inputs)
         return PairSplit(inputs, labels)
     source = found.dataset if isinstance(found, DataLoader) else found
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise ValueError(f"{name}: {_kind(found)} has no length or no samples by number; {EXPECTED}")
+        raise ValueError(f"{name}: {_kind(found)} has no length or no samples by index; {EXPECTED}")
     split = DatasetSplit(found)
     if split.collate is default_collate and len(split):
         sample = split.dataset[0]
@@ -148,15 +148,15 @@ def _check_labels(name: str, labels: Tensor) -> None:
 
 
 def _classes(name: str, *splits: Split) -> int:
-    """The largest label plus one; for a data set, its own number of classes, or found from every sample.
+    """The number of classes, or in a regression, of values in a label.
 
-    In a regression, how many numbers a label has.
+    It is the data set's own number if it has one, otherwise the largest label plus one.
     """
     first = [split.batch(torch.tensor([0]))[1] for split in splits]
     if any(labels.is_floating_point() for labels in first):
         if first[0].dtype != first[1].dtype or first[0].shape != first[1].shape:
             found = " and ".join(f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in first)
-            raise ValueError(f"{name}: labels for training and testing must be alike, found {found}")
+            raise ValueError(f"{name}: labels for training and testing must have one type and shape, found {found}")
         return first[0].numel()
     counts = []
     for split in splits:

@@ -1,7 +1,7 @@
 """Interpret the few pickle instructions that build plain values, within limits set by the length of the file.
 
 Dictionary keys must be text, a memoised value is reused only if it is not a container, and nesting, instructions and
-copies are limited. So a pickle takes at most a few steps per byte.
+copies are limited. So reading takes at most a few steps per byte.
 """
 
 import pickle
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["Buildable", "Inert", "Machine"]
 
-COUNT = 1 << 21  # instructions; the largest official file of images has a tenth
+COUNT = 1 << 21  # instructions; the largest official file of images has a tenth of that
 DEPTH = 16  # containers within containers; a file of images has three
 
 # instructions that push their argument, push a constant, or build a tuple of the last values
@@ -62,27 +62,27 @@ class Machine:
         self._admitted = admitted
         self._stack: list[tuple[Any, int]] = []
         self._marks: list[int] = []
-        self._notes: dict[int, Any] = {}
+        self._memo: dict[int, Any] = {}
         self._budget = budget
         self._known: dict[str, Callable[[Any], None]] = {
             **dict.fromkeys(_CARRIED, self._push),
             **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), lambda text: self._push(text.encode("latin1"))),
             **{name: partial(self._push_constant, value) for name, value in _CONSTANTS.items()},
-            **{name: partial(self._tie_last, count) for name, count in _TUPLES.items()},
+            **{name: partial(self._tuple_of_last, count) for name, count in _TUPLES.items()},
             **dict.fromkeys(_NOTHING, lambda _: None),
             "EMPTY_DICT": lambda _: self._push({}, 1),
             "EMPTY_LIST": lambda _: self._push([], 1),
             "MARK": lambda _: self._marks.append(len(self._stack)),
             "POP": lambda _: self._drop(),
-            "POP_MARK": lambda _: self._forget_to_mark(),
-            "TUPLE": lambda _: self._tie(self._pop_to_mark()),
+            "POP_MARK": lambda _: self._drop_to_mark(),
+            "TUPLE": lambda _: self._tuple(self._pop_to_mark()),
             "APPEND": lambda _: self._append(self._pop(1)),
             "APPENDS": lambda _: self._append(self._pop_to_mark()),
             "SETITEM": lambda _: self._set(self._pop(2)),
             "SETITEMS": lambda _: self._set(self._pop_to_mark()),
-            **dict.fromkeys(("BINPUT", "LONG_BINPUT"), self._note),
-            "MEMOIZE": lambda _: self._note(len(self._notes)),
-            **dict.fromkeys(("BINGET", "LONG_BINGET"), self._take_up),
+            **dict.fromkeys(("BINPUT", "LONG_BINPUT"), self._memoise),
+            "MEMOIZE": lambda _: self._memoise(len(self._memo)),
+            **dict.fromkeys(("BINGET", "LONG_BINGET"), self._recall),
             "GLOBAL": lambda names: self._name(*names.split(" ", 1)),
             "STACK_GLOBAL": lambda _: self._name(*(value for value, _ in self._pop(2))),
             "REDUCE": lambda _: self._call(),
@@ -92,10 +92,10 @@ class Machine:
     def _push_constant(self, value: Any, _: Any) -> None:
         self._push(value)
 
-    def _tie_last(self, count: int, _: Any) -> None:
-        self._tie(self._pop(count))
+    def _tuple_of_last(self, count: int, _: Any) -> None:
+        self._tuple(self._pop(count))
 
-    def _forget_to_mark(self) -> None:
+    def _drop_to_mark(self) -> None:
         self._pop_to_mark()
 
     def run(self, data: bytes) -> Any:
@@ -118,14 +118,14 @@ class Machine:
     def _pop(self, count: int) -> list[tuple[Any, int]]:
         start = len(self._stack) - count
         if start < (self._marks[-1] if self._marks else 0):
-            raise pickle.UnpicklingError("a value is asked for, and there is none")
+            raise pickle.UnpicklingError("a value is popped, and there is none")
         taken = self._stack[start:]
         del self._stack[start:]
         return taken
 
     def _pop_to_mark(self) -> list[tuple[Any, int]]:
         if not self._marks:
-            raise pickle.UnpicklingError("a mark is asked for, and there is none")
+            raise pickle.UnpicklingError("a mark is popped, and there is none")
         start = self._marks.pop()
         taken = self._stack[start:]
         del self._stack[start:]
@@ -137,13 +137,13 @@ class Machine:
         else:
             self._pop(1)
 
-    def _tie(self, items: list[tuple[Any, int]]) -> None:
+    def _tuple(self, items: list[tuple[Any, int]]) -> None:
         self._push(tuple(value for value, _ in items), 1 + max((depth for _, depth in items), default=0))
 
     def _append(self, items: list[tuple[Any, int]]) -> None:
         ((target, depth),) = self._pop(1)
         if type(target) is not list:
-            raise pickle.UnpicklingError(f"an addition to a {type(target).__name__}")
+            raise pickle.UnpicklingError(f"items appended to a {type(target).__name__}")
         target.extend(value for value, _ in items)
         self._push(target, max([depth, *(1 + below for _, below in items)]))
 
@@ -152,19 +152,19 @@ class Machine:
         keys, values = [key for key, _ in items[::2]], items[1::2]
         if type(target) is not dict or len(keys) != len(values):
             raise pickle.UnpicklingError(f"an assignment to a {type(target).__name__}")
-        # text only: containers can take for ever to hash, and numbers can be made to collide
+        # text only: a container can take for ever to hash, and numbers can be chosen to collide
         if not all(type(key) in (str, bytes) for key in keys):
             raise pickle.UnpicklingError("a key that is not text")
         target.update(zip(keys, (value for value, _ in values), strict=True))
         self._push(target, max([depth, *(1 + below for _, below in values)]))
 
-    def _note(self, place: int) -> None:
+    def _memoise(self, place: int) -> None:
         ((value, depth),) = self._pop(1)
-        self._notes[place] = value
+        self._memo[place] = value
         self._push(value, depth)
 
-    def _take_up(self, place: int) -> None:
-        value = self._notes[place]
+    def _recall(self, place: int) -> None:
+        value = self._memo[place]
         if isinstance(value, list | dict | tuple):
             raise pickle.UnpicklingError("a container in two places")
         self._push(value)
@@ -178,7 +178,7 @@ class Machine:
     def _call(self) -> None:
         (name, _), (arguments, _) = self._pop(2)
         if not isinstance(name, Inert) or name.call is None or type(arguments) is not tuple:
-            raise pickle.UnpicklingError("a call that arrays do not make")
+            raise pickle.UnpicklingError("a call that no array needs")
         result = name.call(*arguments)
         self._budget -= len(result) if isinstance(result, bytes) else 0
         if self._budget < 0:
@@ -188,6 +188,6 @@ class Machine:
     def _build(self) -> None:
         (target, _), (state, _) = self._pop(2)
         if not isinstance(target, Buildable):
-            raise pickle.UnpicklingError("a state for something that has none")
+            raise pickle.UnpicklingError("a state for an object without one")
         target.build(state)
         self._push(target)

@@ -37,7 +37,7 @@ class TextSplit:
 
 
 def load_text(path: Path, context: int = 64) -> Task:
-    """A UTF-8 file, or all .txt files of a folder in the order of their names; the last tenth is the test.
+    """A UTF-8 file, or all .txt files of a folder in the order of their names; the last tenth is for testing.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def load_text(path: Path, context: int = 64) -> Task:
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise FileNotFoundError(f"{path}: no text there; name a UTF-8 file, or a folder with .txt files")
-    # UTF-32 has four bytes per code point: this turns a large text into integers without a loop
+    # UTF-32 has four bytes per code point, so a large text becomes integers without a loop
     points = torch.cat([_code_points(file) for file in files])
     if len(points) // 10 <= context:
         raise ValueError(

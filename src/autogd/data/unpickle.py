@@ -1,7 +1,7 @@
-"""Read pickled arrays without executing anything that the file asks for.
+"""Read pickled arrays without executing anything in the file.
 
-A pickle is a program. Our own machine (`pickle_machine.py`) interprets it, and knows only the few names that numpy's
-arrays are pickled with. Those names stand for inert objects of our own: no other class or function is ever called.
+A pickle is a program. Our own interpreter (`pickle_machine.py`) runs it, and admits only the few names that pickled
+numpy arrays need. Those names stand for inert objects of our own: no other class or function is ever called.
 """
 
 import math
@@ -53,7 +53,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 class PickledArray(Buildable):
-    """An array as described by a pickle; `tensor()` gives the numbers."""
+    """An array as a pickle describes it; `tensor()` returns the numbers."""
 
     __slots__ = ("_data", "_dtype", "_shape")
 
@@ -61,10 +61,10 @@ class PickledArray(Buildable):
         self._data, self._dtype, self._shape = b"", torch.uint8, (0,)
 
     def build(self, state: Any) -> None:
-        """Take the numbers from the state that numpy pickles."""
+        """Set the numbers from the state that numpy pickles."""
         version, shape, dtype, fortran, data = state
         if version != 1 or not isinstance(dtype, _Dtype) or fortran or not isinstance(data, bytes):
-            raise pickle.UnpicklingError("an array of unknown make")
+            raise pickle.UnpicklingError("an array of an unknown format")
         if type(shape) is not tuple or len(shape) > 8 or not all(type(s) is int and 0 <= s <= LIMIT for s in shape):
             raise pickle.UnpicklingError("an array without a proper shape")
         if math.prod(shape) * dtype.torch.itemsize != len(data):
@@ -86,13 +86,13 @@ class _Dtype(Buildable):
     def __init__(self, code: Any) -> None:
         text = code.decode() if isinstance(code, bytes) else code
         if not isinstance(text, str) or text not in DTYPES:
-            raise pickle.UnpicklingError(f"an array of {str(text)[:40]!r}, which is no plain number")
+            raise pickle.UnpicklingError(f"an array of {str(text)[:40]!r}, which is not a plain number")
         self.torch = DTYPES[text]
 
     def build(self, state: Any) -> None:
         order = state[1].decode() if isinstance(state[1], bytes) else state[1]
         if order not in ("|", "<") or any(field is not None for field in state[2:5]):
-            raise pickle.UnpicklingError("an array of numbers of unknown make")
+            raise pickle.UnpicklingError("an array of numbers of an unknown format")
 
 
 def _encode(text: Any, codec: Any) -> bytes:
@@ -103,7 +103,7 @@ def _encode(text: Any, codec: Any) -> bytes:
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> PickledArray:
     if kind is not _NDARRAY:
-        raise pickle.UnpicklingError("an array of a type of its own")
+        raise pickle.UnpicklingError("an array of another class")
     return PickledArray()
 
 

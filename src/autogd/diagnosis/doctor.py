@@ -8,14 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from autogd.diagnosis.backend import backend
-from autogd.diagnosis.finding import Finding, forward_of, loss_of, tensor_of
+from autogd.diagnosis.finding import Finding, forward_of, loss_of, not_scalar, summed, taken_twice, tensor_of
 from autogd.diagnosis.finite import bad_gradients, not_finite
-from autogd.diagnosis.loss_signs import not_scalar, summed, taken_twice
 from autogd.diagnosis.signs import (
     activation_sizes,
+    changed_gradients,
     contradicted,
     growth,
-    handed_over,
     off_scale,
     off_size,
     without_effect,
@@ -26,7 +25,7 @@ from autogd.reading.catalogue import read_roles
 
 __all__ = ["Diagnosis", "doctor", "width_test"]
 
-# report a change of the output's move with the width above this factor
+# report if the moves of the output at different widths differ by more than this factor
 WIDTH = 3.0
 
 
@@ -72,8 +71,8 @@ def doctor(
 ) -> Diagnosis:
     """Take two real steps on a copy of the model and report what hinders training.
 
-    If the model already has gradients, they are taken to be those of the caller's own loop on the same batch. They are
-    compared with the gradients computed here, which shows whether a GradScaler scaled them or they were clipped.
+    If the model already has gradients, they must be those of the caller's own loop on the same batch. They are compared
+    with the gradients computed here, to find out whether they were scaled by a GradScaler or clipped.
 
     Args:
         model: not changed.
@@ -95,7 +94,7 @@ def doctor(
     subject = _without_dropout(copy.deepcopy(model).train())
     held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     subject.zero_grad()
-    # after one of these the rest is meaningless
+    # with one of these the other checks are meaningless
     fatal = _frozen(subject) or _empty(batch) or not_finite(copy.deepcopy(subject), loss_fn, batch)
     if fatal:
         return Diagnosis(fatal, "", "dimensional", [], {})
@@ -119,7 +118,7 @@ def doctor(
         *not_scalar(copy.deepcopy(subject), loss_fn, batch),
         *summed(subject, loss_fn, batch),
         *taken_twice(copy.deepcopy(subject), loss_fn, batch),
-        *handed_over(held, grads),
+        *changed_gradients(held, grads),
         *without_gradient(roles),
         *without_effect(subject, roles, loss_fn, batch),
     ]

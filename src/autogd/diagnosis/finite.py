@@ -1,4 +1,4 @@
-"""Find what is not finite: a sample, a weight, a layer's output or the loss; name the first."""
+"""Find the first value that is not finite: a sample, a weight, a layer's output or the loss."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ KIND = "not finite"
 
 
 def not_finite(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
-    """The first that has nan or infinity: the batch, a weight, a layer's output, or the loss.
+    """The first of batch, weights, layers' outputs and loss that has nan or infinity.
 
     >>> batch = torch.tensor([[1.0, torch.nan]]), torch.ones(1, 1)
     >>> print(*not_finite(nn.Linear(2, 1), nn.functional.mse_loss, batch))
@@ -63,7 +63,7 @@ def first_bad_layer(model: nn.Module, forward: Callable[[], Any]) -> str | None:
     found: list[str] = []
     hooks = []
 
-    def look(name: str, module: nn.Module, output: Any) -> None:
+    def inspect(name: str, module: nn.Module, output: Any) -> None:
         if found:
             return
         for leaf, parameter in module.named_parameters(recurse=False):
@@ -76,7 +76,9 @@ def first_bad_layer(model: nn.Module, forward: Callable[[], Any]) -> str | None:
     for name, module in model.named_modules():
         # leaf modules, and the model: operations between layers show in its output
         if not list(module.children()) or module is model:
-            hooks.append(module.register_forward_hook(lambda m, _, out, name=name: look(name or "the model", m, out)))
+            hooks.append(
+                module.register_forward_hook(lambda m, _, out, name=name: inspect(name or "the model", m, out))
+            )
     try:
         with torch.no_grad():
             forward()

@@ -14,14 +14,14 @@ from autogd.reading.catalogue import Role, read_roles
 from autogd.reading.graph import read_graph
 
 __all__ = [
-    "activation_sizes", "contradicted", "growth", "handed_over", "off_scale", "off_size", "without_effect",
+    "activation_sizes", "changed_gradients", "contradicted", "growth", "off_scale", "off_size", "without_effect",
     "without_gradient",
 ]  # fmt: skip
 
 # report a number that differs from its ideal by more than this factor
 SPREAD, OFF_SIZE, OFF_SCALE = 30.0, 8.0, 6.0
-SMALL = 1e-3  # below this fraction of the largest dual norm a gradient may be noise: check it in float64
-NOISE = 0.1  # in float64, less than this fraction of rounding noise remains
+SMALL = 1e-3  # a gradient below this fraction of the largest dual norm may be noise: check it in float64
+NOISE = 0.1  # of rounding noise less than this fraction remains in float64
 MANY = 16  # with this many parts, do not name single ones
 
 
@@ -95,8 +95,8 @@ def off_scale(batch: Any) -> list[Finding]:
     return findings
 
 
-def handed_over(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | None]) -> list[Finding]:
-    """Compare the gradients of the caller's loop with those of the loss itself."""
+def changed_gradients(held: Mapping[str, Tensor | None], grads: Mapping[str, Tensor | None]) -> list[Finding]:
+    """Gradients of the caller's loop that are larger or smaller than those of the loss."""
     ratios = []
     for name, mine in grads.items():
         theirs = held.get(name)
@@ -124,7 +124,7 @@ def without_gradient(roles: list[Role]) -> list[Finding]:
 def without_effect(model: nn.Module, roles: list[Role], loss_fn: Callable[..., Tensor], batch: Any) -> list[Finding]:
     """Parameters whose gradient is only rounding noise: in float64 nearly all of it vanishes.
 
-    A gradient that is merely small, as of attention's queries and keys at the start of training, does not.
+    A gradient that is only small does not vanish there, like that of attention's queries and keys at the start.
     """
     candidates = _small_parts(roles)
     if not candidates:
@@ -140,7 +140,7 @@ def without_effect(model: nn.Module, roles: list[Role], loss_fn: Callable[..., T
                 noise.append(f"{role.name} (part {part + 1} of {parts})" if parts > 1 else role.name)
     if not noise:
         return []
-    remedy = "They do not change the output (a bias in front of a norm layer, the keys' bias): AGD leaves them alone"
+    remedy = "They do not change the output (a bias before a norm layer, the keys' bias): AGD does not move them"
     return [Finding("no effect", f"gradients of rounding noise in {', '.join(noise)}", remedy, harmless=True)]
 
 
@@ -188,17 +188,17 @@ def _in_double(batch: Any) -> Any:
 
 
 def contradicted(roles: Sequence[Role], loss: Tensor) -> list[Finding]:
-    """Layers that the catalogue knows and whose computation says something else."""
+    """Layers for which the catalogue and the computation disagree."""
     reading = read_graph(loss, {role.name: role.parameter for role in roles})
     findings = []
-    for role, told in disagreements(roles, reading):
+    for role, used in disagreements(roles, reading):
         known = role.atom
         findings.append(
             Finding(
                 "architecture",
                 f"{role.name}: the catalogue has {known.parts} of {known.fan_out} × {known.fan_in} ({known.kind}), the "
-                f"forward pass uses {told.parts} of {told.fan_out} × {told.fan_in} ({told.kind})",
-                "The catalogue's is taken; name another with atoms={...}",
+                f"forward pass uses {used.parts} of {used.fan_out} × {used.fan_in} ({used.kind})",
+                "The catalogue's is used; name another with atoms={...}",
                 harmless=True,
             )
         )

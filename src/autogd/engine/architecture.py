@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autogd.engine.distributed.fsdp2 import unsharded
+from autogd.engine.distributed.wrappers import unsharded
 from autogd.engine.hooks import Watch
 from autogd.geometry.atom import Atom, Rule
 from autogd.reading.agreement import merged
@@ -131,7 +131,7 @@ class Architecture:
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
         trained = unsharded(model)
-        parameters = dict(model.named_parameters()) | {f"gathered {i}": whole for i, whole in enumerate(trained)}
+        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(trained)}
         reading = read_graph(roots, parameters)
         if call is not None and not reading.atoms and any(p.requires_grad for p in parameters.values()):
             # the graph is one compiled function: read the Module behind it, on tensors without numbers, if it runs so
@@ -152,15 +152,19 @@ class Architecture:
         self.chain = reading.chain(self.atoms) or self.chain
         self.version += 1
 
-    def described(self, parameters: Sequence[Tensor]) -> str:
-        """What is known about these parameters, to be saved."""
-        rows = [
-            {**asdict(self.atoms[p]), "source": self.sources[p], "seen": p in self._seen} if p in self.atoms else None
-            for p in parameters  # an empty tensor has no atom
-        ]
+    def described(self, parameters: Sequence[Tensor], every: Sequence[Tensor]) -> str:
+        """What is known about these parameters, to be saved; a bias's weight by its place among `every` parameter."""
+        place = {parameter: i for i, parameter in enumerate(every)}
+
+        def row(p: Tensor) -> dict[str, Any]:
+            weight = place.get(self.weights[p]) if p in self.weights else None
+            told = {"source": self.sources[p], "seen": p in self._seen, "weight": weight, "readout": p is self.readout}
+            return {**asdict(self.atoms[p]), **told}
+
+        rows = [row(p) if p in self.atoms else None for p in parameters]  # an empty tensor has no atom
         return json.dumps({"atoms": rows, "chain": self.chain})
 
-    def restore(self, parameters: Sequence[Tensor], described: str) -> None:
+    def restore(self, parameters: Sequence[Tensor], described: str, every: Sequence[Tensor]) -> None:
         """Take up what was saved: a resumed run takes the same steps."""
         saved = json.loads(described)
         names = {field.name for field in fields(Atom)}
@@ -172,6 +176,11 @@ class Architecture:
             self.sources[parameter] = row["source"]
             if row["seen"]:
                 self._seen.add(parameter)
+            if "weight" in row:  # older states have neither this nor the readout
+                self.weights.pop(parameter, None)
+                if row["weight"] is not None:
+                    self.weights[parameter] = every[row["weight"]]
+                self.readout = parameter if row["readout"] else self.readout
         self.chain = saved["chain"]
         self.version += 1
         self.stop()

@@ -10,7 +10,8 @@ from torch.optim import Optimizer
 
 from autogd.engine.architecture import Architecture
 from autogd.engine.backend import Backend
-from autogd.engine.distributed.ranks import Peers, refuse_flat, refuse_zero_redundancy
+from autogd.engine.distributed.ranks import Peers
+from autogd.engine.distributed.wrappers import refuse_flat, refuse_zero_redundancy
 from autogd.engine.groups import (
     as_groups,
     check_geometry,
@@ -22,7 +23,7 @@ from autogd.engine.groups import (
 )
 from autogd.engine.hooks import Reminder
 from autogd.engine.plan import Plan
-from autogd.engine.swap import SwapsWeights
+from autogd.engine.swap import AFTER_EVAL, SwapsWeights
 from autogd.geometry.atom import Rule
 from autogd.reading.sizes import measured_sizes
 
@@ -32,12 +33,18 @@ VERSION = 2  # of what a state holds; an older one is refused
 
 
 def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:
-    """Refuse the state of another optimiser, or of an older version, before anything is changed; remember it if not."""
+    """Refuse the state of another optimiser, or of an older version, before anything changes; else remember it."""
     assert isinstance(optimiser, ReadsArchitecture)
     ours = optimiser.defaults["made_by"]
     for group in state["param_groups"]:
         made_by = group.get("made_by", "an older version" if "gain" in group else "another optimiser")
-        if made_by != ours:
+        if made_by == ours + AFTER_EVAL and not any("training" in held for held in state["state"].values()):
+            raise ValueError(
+                "load_state_dict: this state was saved after eval() and has lost the weights in training, since "
+                "torch.distributed.checkpoint loads only what an optimiser in training saves; save it after "
+                "optimiser.train(). No state was changed"
+            )
+        if made_by.removesuffix(AFTER_EVAL) != ours:
             raise ValueError(
                 f"load_state_dict: this state was made by {made_by}, and this is {ours}; start without it: leave "
                 "load_state_dict out and load the model's weights alone. No state was changed"
@@ -117,13 +124,13 @@ class ReadsArchitecture(SwapsWeights):
 
     @property
     def _state_name(self) -> str:
-        """What tells one kind of state from another."""
+        """The kind of state that this optimiser saves and loads."""
         return "StochasticAGD" if self.momentum else "AGD with averaging" if self._averaging else "AGD"
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a saved state, each number in the precision that it was saved in; refuse another optimiser's."""
         if self._swapped:
-            self._outside("load_state_dict()")
+            self._refuse_if_swapped("load_state_dict()")
         last = self.register_load_state_dict_pre_hook(_check_origin)  # sees what the hooks before it made of the state
         try:
             super().load_state_dict(state_dict)
@@ -139,10 +146,13 @@ class ReadsArchitecture(SwapsWeights):
             for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
-        self._awaits_train = any("training" in state for state in self.state.values())
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._kept is None and self._swapped:
+            self._refuse_if_swapped("a copy")
         kept = {name: value for name, value in self.__dict__.items() if name in _KEPT}
+        if self._process_group is False:  # a group cannot be copied
+            kept["_process_group"] = False
         return {**super().__getstate__(), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,20 +162,24 @@ class ReadsArchitecture(SwapsWeights):
         for group in self.param_groups:  # a state of an older version may lack settings
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
+            group["made_by"] = self.defaults["made_by"]
             if self._sizes == "measured" and "sizes" not in group:
                 raise ValueError("sizes: this state was saved without measured sizes; load it into AGD(model)")
         if self._loading is not None:
             self._restore_precision(self._loading)
         # a loaded state brings its own groups, so plans on the old ones are void
-        self._backends, self._last, self._ready, self._swapped = {}, None, None, False
+        self._backends, self._last, self._ready = {}, None, None
+        self._swapped = self._kept is not None
+        self._awaits_train = any("training" in state for state in self.state.values())
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if "reading" in group:
-                self._architecture.restore(group["params"], group["reading"])
+                self._architecture.restore(group["params"], group["reading"], every)
         if "_modules" not in self.__dict__:  # a copy, or an optimiser read from a file
             self._modules, self._reminder = weakref.WeakSet(), Reminder()
 
 
 _KEPT = (
     "majorisation", "learning_rate", "gradient_summary", "skipped_steps", "_architecture", "_averaging", "_sizes",
-    "_overrides", "_geometry",
+    "_overrides", "_geometry", "_kept",
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Bundles: stack small tensors of one shape, chunk large ones.
 
-Many small tensors cost more in calls than in arithmetic. A copy of a whole vocabulary's table would cost memory.
+Many small tensors cost more in calls than in arithmetic. A copy of the table of a whole vocabulary would cost memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Bundle:
         self.shape, self.order = atom.shape, (*atom.grid, *atom.rows, *atom.columns)
         self.back = tuple(sorted(range(len(self.order)), key=self.order.__getitem__))
         self.batch = (atom.parts, atom.height, atom.fan_in)
-        # the shape that one number a part has, to multiply the stack
+        # the shape of one number per part, to multiply the stack
         self.each = tuple(1 if i in atom.inner else n for i, n in enumerate(atom.shape))
         self.direction = direction_for(atom, geometry)
 
@@ -47,7 +47,7 @@ def bundles(plan: Plan, geometry: Geometry) -> list[Bundle]:
         if weight.numel() <= ROOM or parts == 1 or weight.shape[0] % parts:
             found.append(Bundle(where, atom, geometry))
             continue
-        # its parts lie one after the other: cut between them
+        # its parts are successive in memory: cut between them
         room = max(ROOM, sum(w.numel() for w in weights) // PIECES)
         most = max(1, room * parts // weight.numel())
         each = weight.shape[0] // parts  # rows of one part

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Norms, Step
+from autogd.engine.backend import Norms, SingleTensor, Step
 from autogd.engine.bundles import PIECES, ROOM, Bundle, alike, bundles
 from autogd.engine.layout import piecewise, runs, squares
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
 
 __all__ = ["Foreach"]
@@ -146,10 +145,10 @@ class Foreach(SingleTensor):
         )  # fmt: skip
         for tensor, grad, atom, c in each:
             target, slope = atom.cut(tensor), atom.cut(grad)
-            lie = runs(target, atom) if slope.stride() == target.stride() else None
-            into.append(target if lie is None else lie.table(target))
-            slopes.append(slope if lie is None else lie.table(slope))
-            factors.append(atom.spread(c) if lie is None else lie.spread(c.to(tensor.dtype), atom))
+            layout = runs(target, atom) if slope.stride() == target.stride() else None
+            into.append(target if layout is None else layout.table(target))
+            slopes.append(slope if layout is None else layout.table(slope))
+            factors.append(atom.spread(c) if layout is None else layout.spread(c.to(tensor.dtype), atom))
         # start with what was measured last: it may still be in a cache
         into, slopes, factors = into[::-1], slopes[::-1], factors[::-1]
         if finite is None:

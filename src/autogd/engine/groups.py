@@ -145,7 +145,7 @@ def check_settings(group: Mapping[str, Any]) -> None:
 
 
 def check_parameters(named: dict[str, Tensor], earlier: dict[Tensor, str]) -> None:
-    """Refuse what torch would not, or would not name: no tensors, repeats."""
+    """Refuse what is not a tensor, and repeats, with their names."""
     for name, parameter in named.items():
         if not isinstance(parameter, Tensor):
             kind = type(parameter).__name__

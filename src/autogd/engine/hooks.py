@@ -1,4 +1,4 @@
-"""Hooks on a user's Module: one reads its first forward pass, one warns if it is evaluated with the wrong weights."""
+"""Hooks on a user's Module: `Watch` reads its first forward pass, `Reminder` warns of evaluation without averages."""
 
 import warnings
 import weakref

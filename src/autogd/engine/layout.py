@@ -1,12 +1,12 @@
 """How a cut tensor lies in memory, and sums of squares at the speed of memory.
 
-A kernel's taps are not one run each, but the rows over its outputs are: out × (in · taps). Channels-last, a row is
-(taps · in). Passes over whole rows go at the speed of memory, passes over single taps do not.
+A tap of a kernel is not one run of memory, but a row, of one output, is: out × (in · taps). Channels-last, a row is
+(taps · in). Passes over whole rows run at the speed of memory, passes over single taps do not.
 
 On the CPU, torch's vector norm of one run keeps one thread busy, however many there are, and takes several times as
 long if a part is not one run. Norms of the rows of a table use all threads, and so does the sum of x·x over rows. In
-both, one thread takes a sum to its end, so that it does not depend on the number of threads; a dot product's does. On
-other devices torch's own reduction serves.
+both, one thread computes a whole sum, so the result does not depend on the number of threads; that of a dot product
+does. On other devices, use torch's own reduction.
 """
 
 import math
@@ -50,7 +50,7 @@ class Runs:
         return cut.permute(self.order).view(self.blocks, self.rows, -1)
 
     def spread(self, values: Tensor, atom: Atom) -> Tensor:
-        """One number a part, to multiply the table: blocks × 1 × run."""
+        """One number per part, to multiply the table: blocks × 1 × run."""
         if not self.rest:
             return values.view(-1, 1, 1)
         whole = [1 if i in atom.inner and i not in self.rest else n for i, n in enumerate(atom.shape)]
@@ -112,10 +112,10 @@ def squares(grad: Tensor, atom: Atom, dtype: torch.dtype | None = None) -> Tenso
     cut = atom.cut(grad)
     if not atom.inner:  # numbers, each a part of its own
         return cut.to(dtype).square().flatten()
-    lie = runs(cut, atom) if grad.device.type == "cpu" and atom.parts > 1 else None
-    if lie is None or not lie.rest:
+    layout = runs(cut, atom) if grad.device.type == "cpu" and atom.parts > 1 else None
+    if layout is None or not layout.rest:
         return torch.linalg.vector_norm(cut, dim=atom.inner, dtype=dtype).square().flatten()
-    return lie.fold(_over_pieces(lie.table(cut), dtype), atom)
+    return layout.fold(_over_pieces(layout.table(cut), dtype), atom)
 
 
 def piecewise(tensor: Tensor) -> bool:

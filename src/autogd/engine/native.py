@@ -48,7 +48,7 @@ class Native(Foreach):
     def __init__(self, plan: Plan, passes: ctypes.CDLL, geometry: Geometry, momentum: float = 0.0) -> None:
         super().__init__(plan, geometry, momentum)
         self.passes = passes
-        # for tensors without gaps, these two tell the shape
+        # tensors without gaps that agree in both have one shape
         self.counts = [parameter.numel() for parameter in plan.parameters]
         self.strides = [parameter.stride() for parameter in plan.parameters]
         self.parts = sum(plan.sizes)
@@ -146,21 +146,21 @@ class Native(Foreach):
         return torch.empty(floats, dtype=torch.float32, device="cpu")
 
     def _describe(self) -> bool:
-        """Write down how the tensors lie in memory; False if one has gaps, or its parts mix."""
+        """Write down the memory layout of the tensors; False if one has gaps, or its parts mix."""
         first = 0
         for at, (parameter, atom) in enumerate(zip(self.plan.parameters, self.plan.atoms, strict=True)):
-            lie = runs(atom.cut(parameter), atom)
-            if lie is None:
+            layout = runs(atom.cut(parameter), atom)
+            if layout is None:
                 return False
             number = run = 0
-            if lie.rest:
+            if layout.rest:
                 # the parts' own numbers, spread as their coefficients would be
-                parts = lie.spread(torch.arange(atom.parts, dtype=torch.int32, device="cpu"), atom).contiguous()
+                parts = layout.spread(torch.arange(atom.parts, dtype=torch.int32, device="cpu"), atom).contiguous()
                 self.kept.append(parts)
                 number, run = parts.data_ptr(), parts.shape[-1]
                 self.longest = max(self.longest, run)
             held = int(atom.held_at < math.inf)
-            words = array("q", [number, lie.blocks, lie.rows, run or 1, first, 0, held])
+            words = array("q", [number, layout.blocks, layout.rows, run or 1, first, 0, held])
             self.words[WORDS * at + 4 : WORDS * (at + 1)] = words
             first += atom.parts
         return True
@@ -201,7 +201,7 @@ class Native(Foreach):
         return True
 
     def _locate_states(self, states: Sequence[Tensor], word: int, dtype: torch.dtype) -> bool:
-        """Write down the addresses of states or gradients; False if one does not lie as its parameter does."""
+        """Write down the addresses of states or gradients; False if one is not laid out as its parameter is."""
         if not states:
             return True
         found = {(type(held), held.dtype, held.is_cpu, held.is_neg()) for held in states}

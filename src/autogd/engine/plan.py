@@ -65,7 +65,7 @@ class Plan:
         self.sizes = [atom.parts for atom in self.atoms]  # of each tensor: its parts
         self.owner = _numbered(self.sizes).to(device)  # of each part: the index of its tensor
         self.whole = sum(size == 1 for size in self.sizes)  # how many tensors have one part
-        self.sums = partial(_sums, self.owner, len(entries))  # one number a part, summed for every tensor
+        self.sums = partial(_sums, self.owner, len(entries))  # one number per part, summed for every tensor
         # None if every tensor is one part
         self.totals: Callable[[Any], Any] | None = None if self.whole == len(entries) else self.sums
         # linear maps: the taps of a kernel share one
@@ -73,7 +73,7 @@ class Plan:
         counts = [n // m for n, m in zip(self.sizes, maps, strict=True) for _ in range(m)]
         self.map_of = _numbered(counts).to(device)  # of each part: the index of its map
         self.map_owner = _numbered(maps).to(device)  # of each map: the index of its tensor
-        self.map_sums = partial(_sums, self.map_of, sum(maps))  # one number a part, summed for every map
+        self.map_sums = partial(_sums, self.map_of, sum(maps))  # one number per part, summed for every map
         held_at = [atom.held_at for atom in self.atoms]
         self.holds = min(held_at, default=math.inf) < math.inf
         self.held_at = vector(held_at)[self.map_owner]  # of each map: the norm to hold it at; infinite if it is free
@@ -90,7 +90,7 @@ class Plan:
         self.own_weight_floor = vector(constants.own_weight_floor)[self.owner]
 
     def per_tensor(self, values: tuple[Any, ...]) -> Tensor:
-        """One number a group, as a vector of one number a tensor on the device."""
+        """From one number per group to a vector of one number per tensor, on the device."""
         if any(isinstance(value, Tensor) for value in values):
             each = (v if isinstance(v, Tensor) else torch.tensor(v, device="cpu") for v in values)
             return torch.stack([value.to(self.reach) for value in each])[self.group_of]
@@ -102,7 +102,7 @@ class Plan:
 
 
 class Constants(NamedTuple):
-    """The numbers of `autogd.optim.rule.Parts`, one a tensor; `own_weight` is one a part."""
+    """The numbers of `autogd.optim.rule.Parts`, one per tensor; `own_weight` has one per part."""
 
     depth: float
     depth_shares: list[float]
@@ -117,8 +117,8 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
     """The constants of tensors with these atoms and types.
 
     Args:
-        atoms: one a tensor.
-        dtypes: likewise.
+        atoms: one per tensor.
+        dtypes: one per tensor.
         weight_of: the number of a bias to the number of the weight of its layer.
 
     >>> from autogd.geometry.atoms import bias, matrix
@@ -148,7 +148,7 @@ def constants_of(atoms: Sequence[Atom], dtypes: Sequence[torch.dtype], weight_of
 
 
 def _numbered(counts: Sequence[int]) -> Tensor:
-    """The number of each count, repeated as often as it says."""
+    """Each index i, repeated counts[i] times."""
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
 
 

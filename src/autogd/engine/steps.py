@@ -1,12 +1,13 @@
-"""Before the mathematics of a step: its tensors with a gradient, their plan, backend and state."""
+"""Around the mathematics of a step. Before it: plan, backend and state of the tensors; after it: what the step did."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Backend
+from autogd.engine.backend import Backend, SingleTensor
 from autogd.engine.base import ReadsArchitecture
 from autogd.engine.distributed.dtensor import Sharded, shares_work
 from autogd.engine.distributed.ranks import find_peers, others_of
@@ -14,15 +15,13 @@ from autogd.engine.distributed.shards import aligned, is_sharded, local
 from autogd.engine.foreach import Foreach
 from autogd.engine.native import Native, takes
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
-from autogd.engine.telemetry import LastStep
 from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.sizes import measured_sizes
 
-__all__ = ["PlansSteps", "choose_backend", "gradients", "spread_of"]
+__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "placement_of"]
 
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
@@ -44,16 +43,57 @@ def choose_backend(
 
 
 def gradients(plan: Plan, dense: bool = False) -> list[Any]:
-    """The gradients of a plan's tensors as they are now, each over the ranks as its parameter is."""
-    if plan.complex:  # a parameter may lie elsewhere than in the last step
+    """The gradients of a plan's tensors as they are now, each sharded as its parameter is."""
+    if plan.complex:  # a parameter may have moved in memory since the last step
         plan.weights[:] = map(as_real, plan.parameters)
     grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
 
 
-def spread_of(tensor: Tensor) -> object:
+def placement_of(tensor: Tensor) -> object:
     """The placements and the mesh of a DTensor; None for any other tensor."""
     return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+
+
+@dataclass(frozen=True, eq=False)
+class LastStep:
+    r"""One step; all numbers are 0-d tensors on the parameters' device.
+
+    Args:
+        learning_rate: η.
+        gradient_summary: G.
+        names: of the tensors that took part, in the plan's order.
+
+    >>> from autogd import AGD
+    >>> model = torch.nn.Linear(4, 2, bias=False)
+    >>> optimiser = AGD(model)
+    >>> model(torch.randn(8, 4)).square().mean().backward()
+    >>> optimiser.step()
+    >>> step = optimiser.last_step
+    >>> bool(step.dual_norms["weight"] == step.gradient_summary)  # one layer: L = 1
+    True
+    >>> bool(step.update_sizes["weight"] == step.learning_rate)
+    True
+    """
+
+    learning_rate: Tensor
+    gradient_summary: Tensor
+    names: tuple[str, ...]
+    _plan: Plan = field(repr=False)
+    _summary: Any = field(repr=False)  # `autogd.optim.rule.Summary`
+    _multipliers: Any = field(repr=False)  # per tensor, or one for all: the step multiplier of its group
+
+    @cached_property
+    def dual_norms(self) -> dict[str, Tensor]:
+        """What each tensor's gradient adds to L·G: its parts' dual norms, times scale and share of the depth."""
+        return dict(zip(self.names, self._plan.sums(self._summary.duals).unbind(), strict=True))
+
+    @cached_property
+    def update_sizes(self) -> dict[str, Tensor]:
+        """How far each tensor moved, in units of its target size: its largest part counts, and all have the same."""
+        moved = self._plan.sums(self._summary.active.to(self._summary.duals.dtype))
+        sizes = self.learning_rate / self._summary.depth * self._plan.depth_shares * abs(self._multipliers)
+        return dict(zip(self.names, torch.where(moved > 0, sizes, 0).unbind(), strict=True))
 
 
 class PlansSteps(ReadsArchitecture):
@@ -71,7 +111,9 @@ class PlansSteps(ReadsArchitecture):
         if entries:
             self._settle([p for p, _ in entries])
         if self._peers is None:  # the ranks that train the same model
-            named = {name: parameter for parameter, name in self._architecture.names.items()}
+            named: dict[str, Tensor] = {}
+            for parameter, name in self._architecture.names.items():  # two Modules may have a name in common
+                named[f"{name} ({len(named)})" if name in named else name] = parameter
             self._peers = find_peers(self._process_group, named, type(self).__name__, self._architecture.runs)
         peers = self._peers
         if not entries and peers.group is None:
@@ -92,10 +134,11 @@ class PlansSteps(ReadsArchitecture):
         # torch.distributed.checkpoint makes room for a state by a step of size 0, before any forward pass
         architecture.settle(parameters, warn=any(torch.is_tensor(g["lr"]) or g["lr"] != 0 for g in self.param_groups))
         sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if sizes:
                 group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
-            group["reading"] = architecture.described(group["params"])
+            group["reading"] = architecture.described(group["params"], every)
         architecture.changed = []
 
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:
@@ -121,10 +164,10 @@ class PlansSteps(ReadsArchitecture):
         return {parameter: size for group in pairs for parameter, size in group if size is not None}
 
     def _output_size(self) -> float:
-        """How far the output may be above unit root-mean-square: the readout's measured size over its target, or 1.
+        """The readout's measured size over its target, at least 1; 1 for StochasticAGD.
 
-        A unit perturbation is to move the output by one unit, and a relative one moves it by so many. StochasticAGD's
-        rate is relative to the weights as they are.
+        A unit perturbation should move the output by one unit. A perturbation relative to larger weights moves it by
+        this many. StochasticAGD's rate is relative to the weights as they are.
         """
         sizes, atoms = self._measured(), self._architecture.atoms
         readout = next((p for p in reversed(atoms) if atoms[p].free and p in sizes), None)
@@ -152,7 +195,7 @@ class PlansSteps(ReadsArchitecture):
         self._ready = backend
 
     def _raise_not_finite(self, plan: Plan, grads: list[Any]) -> None:
-        """Name the gradient that is not finite, before any weight changes; on the CPU, where this is free."""
+        """Name the gradient that is not finite, before any weight changes. On the CPU alone."""
         for parameter, grad in zip(plan.parameters, grads, strict=True):
             numbers = grad._values() if grad.is_sparse else local(grad)
             if not torch.isfinite(numbers).all():

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autogd.engine.distributed.fsdp2 import reshard
 from autogd.engine.distributed.shards import local
+from autogd.engine.distributed.wrappers import reshard
 from autogd.engine.hooks import Reminder
 
-__all__ = ["SwapsWeights", "put"]
+__all__ = ["AFTER_EVAL", "SwapsWeights", "put"]
+
+AFTER_EVAL = ", saved after eval()"  # marks a state that has the weights in training
 
 
 class SwapsWeights(Optimizer):
@@ -67,7 +69,7 @@ class SwapsWeights(Optimizer):
         """Put the weights in training back, also those of a state that was saved after `eval()`."""
         if self._awaits_train:
             self._awaits_train = False
-            put({p: state.pop("training") for p, state in self.state.items() if "training" in state})
+            put({p: state.pop("training") for p, state in self.state.items() if "training" in state}, self._modules)
         if self._kept is not None:
             put(self._kept, self._modules)
             self._kept, self._swapped = None, False
@@ -75,7 +77,7 @@ class SwapsWeights(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs beside the weights; after `eval()`, the weights in training are in it too."""
         if self._kept is None:
-            self._outside("state_dict()")
+            self._refuse_if_swapped("state_dict()")
             return super().state_dict()
         saved = super().state_dict()
         indices = [index for group in saved["param_groups"] for index in group["params"]]
@@ -83,12 +85,14 @@ class SwapsWeights(Optimizer):
         for index, parameter in zip(indices, parameters, strict=True):
             if parameter in self._kept:
                 saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
+        for group in saved["param_groups"]:
+            group["made_by"] += AFTER_EVAL
         return saved
 
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}
 
-    def _outside(self, what: str) -> None:
+    def _refuse_if_swapped(self, what: str) -> None:
         """Refuse to mix the averaged weights with the state of the weights in training."""
         if self._swapped or self._awaits_train:
             where, mend = "inside averaged()", "leave the block first"
@@ -98,15 +102,16 @@ class SwapsWeights(Optimizer):
 
 
 def _copies(parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
-    return {parameter: local(parameter).detach().clone() for parameter in parameters}
+    # a DTensor stays one: the copies may go into a checkpoint
+    return {parameter: parameter.detach().clone() for parameter in parameters}
 
 
 @torch.no_grad()
 def put(values: Mapping[Tensor, Tensor], modules: Iterable[nn.Module] = ()) -> None:
-    """Have every parameter hold the other tensor's numbers.
+    """Copy every value into its parameter.
 
     Args:
-        values: for each parameter, what it is to hold.
+        values: one for each parameter.
         modules: those whose parameters FSDP2 may have all-gathered.
 
     >>> weight = nn.Parameter(torch.zeros(2))

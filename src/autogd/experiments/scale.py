@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from torch import nn
 
-from autogd.engine.distributed.owners import Block, Layout, Ownership, assign, flops, kept_cut, traffic
-from autogd.engine.distributed.shards import Split
+from autogd.engine.distributed.owners import Block, Ownership, assign, flops, kept_cut, traffic
+from autogd.engine.distributed.shards import Layout, Split
 from autogd.geometry.atom import Atom
 from autogd.reading.catalogue import read_roles
 

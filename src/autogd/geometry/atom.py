@@ -5,11 +5,11 @@ A tensor matters to the bound on the network's output only through three things:
 * how it is **cut** into linear maps, the parts;
 * the **scale** of a unit perturbation of one part, chosen so that activations of unit root-mean-square move by at most
   one unit of root-mean-square;
-* where it **starts**, so that activations keep unit root-mean-square.
+* the **start**, which keeps activations at unit root-mean-square.
 
-An `Atom` is the tensor viewed as a grid of matrices, and a number. The norm of a perturbation is the largest part's
-norm over the scale; its dual, which enters the gradient summary, is the sum over the parts of scale × dual norm.
-A new layer type is a new function here or in `autogd.geometry.atoms`, never a branch in an optimiser.
+An `Atom` is a view of the tensor as a grid of matrices, and their scale. The norm of a perturbation is the largest
+part's norm over the scale; its dual, which enters the gradient summary, is the sum over the parts of scale × dual norm.
+A new layer type is a new function in `autogd.geometry.atoms`, never a branch in an optimiser.
 """
 
 import math
@@ -103,7 +103,7 @@ class Atom:
 
     @property
     def maps(self) -> int:
-        """How many linear maps the parts are: one each, but the taps and groups of a kernel are one together."""
+        """How many linear maps the parts form: one each, but all taps and groups of a kernel form one."""
         return self.parts if self.kind != "kernel" else max(1, int(self.stack))
 
     @property
@@ -118,7 +118,7 @@ class Atom:
         return tensor if tensor.shape == self.shape else tensor.view(self.shape)
 
     def spread(self, values: Tensor) -> Tensor:
-        """One number a part, shaped to multiply the cut tensor."""
+        """One number per part, shaped to multiply the cut tensor."""
         return values.view([1 if i in self.inner else n for i, n in enumerate(self.shape)] if self.parts > 1 else [])
 
     def matrices(self, tensor: Tensor) -> Tensor:
@@ -127,14 +127,14 @@ class Atom:
         return self.cut(tensor).permute(order).reshape(self.parts, self.height, self.fan_in)
 
     def join(self, matrices: Tensor) -> Tensor:
-        """The batch that `matrices` gives, in the shape that `cut` gives."""
+        """Undo `matrices`: bring a batch to the shape that `cut` gives."""
         order = (*self.grid, *self.rows, *self.columns)
         back = sorted(range(len(order)), key=order.__getitem__)
         return matrices.reshape([self.shape[i] for i in order]).permute(back)
 
 
 Rule = Callable[[Tensor, nn.Module | None], Atom]
-"""What the catalogue holds: a parameter and the module that owns it give an atom."""
+"""From a parameter and the module that owns it to an atom. `autogd.reading.catalogue` has one for each layer type."""
 
 
 def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, transposed: bool = False) -> Atom:
@@ -142,8 +142,8 @@ def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, t
 
     Inputs of unit root-mean-square have norm √d_in, outputs should have √d_out, so ‖W‖_* = √(d_out/d_in) keeps the
     root-mean-square at one (Prescription 1), and a perturbation of that size moves it by at most one. `transposed`
-    tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a cell) are as many matrices and
-    layers as they would be unpacked.
+    tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a cell) count as separate matrices
+    and layers.
 
     >>> matrix(nn.Linear(16, 4).weight).scale
     0.5
@@ -163,9 +163,8 @@ def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, t
 def kernel(weight: Tensor, module: nn.Module | None = None) -> Atom:
     r"""A convolution: one matrix per tap of the kernel, and per group.
 
-    An output sums one product per tap. Treat these as independent: each tap's scale is 1/√taps of a single matrix's,
-    √(out/in)/√taps, with out and in counted within a group. Groups act side by side on different channels, so all of
-    them together are one layer.
+    An output sums one product per tap. We treat these as independent, so each tap's scale is √(out/in)/√taps, with out
+    and in counted within a group. Groups act side by side on different channels, so all groups are one layer.
 
     >>> kernel(nn.Conv2d(4, 16, 3, bias=False).weight).parts
     9

@@ -1,4 +1,4 @@
-r"""The rest of the atoms. As `autogd.atoms`, this file has all of them."""
+r"""The other atoms, and the share of the depth of each. Users see this file as `autogd.atoms`, with all atoms."""
 
 import math
 from dataclasses import replace
@@ -6,12 +6,16 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from autogd.geometry.atom import Atom, Rule, Start, divide, kernel, matrix
-from autogd.geometry.depth import LOOKUP, VECTOR
 
 __all__ = [
-    "Atom", "Rule", "beside", "bias", "bilinear", "embedding", "gain", "kernel", "matrix", "on_real_view", "scalars",
-    "token",
+    "LOOKUP", "VECTOR", "Atom", "Rule", "beside", "bias", "bias_share", "bilinear", "embedding", "gain", "kernel",
+    "matrix", "on_real_view", "scalars", "token",
 ]  # fmt: skip
+
+# Depth shares: how many layers one part counts for. A matrix, or one tap of a kernel, counts for one. A matrix reaches
+# its bound for one direction of its input only. A vector reaches it for any input, so it gets less (`docs/depth.md`).
+VECTOR = 1 / 32
+LOOKUP = 1 / 4
 
 
 def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> Atom:
@@ -27,6 +31,19 @@ def bias(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1) -> 
     if stack == 1:
         return Atom("bias", tuple(weight.shape), tuple(range(weight.dim())), (), math.sqrt(d), "zeros", VECTOR)
     return Atom("bias", (stack, d), (1,), (), math.sqrt(d), "zeros", VECTOR, stack)
+
+
+def bias_share(weights: int, outputs: int) -> float:
+    """The depth share of a bias on minibatches: 1/d as one of its layer's d inputs, and at least 1/32.
+
+    Args:
+        weights: the number of weights of its layer.
+        outputs: the number of outputs of its layer.
+
+    >>> [bias_share(4 * d, outputs=4) for d in (1, 8, 1000)]
+    [1.0, 0.125, 0.03125]
+    """
+    return max(VECTOR, min(1.0, outputs / weights))
 
 
 def embedding(weight: Tensor, module: nn.Module | None = None) -> Atom:
@@ -72,8 +89,8 @@ def bilinear(weight: Tensor, module: nn.Module | None = None) -> Atom:
 def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
     r"""Learned vectors that join the activations: class and mask tokens, a table of positions.
 
-    As for an embedding, a vector of d numbers that stands among activations of unit root-mean-square has size √d, and
-    each is a part of its own. They are added to what is already at that size, so they start as their module has them.
+    Each vector is a part. As for an embedding, a vector of d numbers among activations of unit root-mean-square has
+    size √d. It is added to activations that have that size already, so it starts as its module has it.
 
     >>> token(nn.Parameter(__import__("torch").zeros(1, 7, 4))).parts
     7
@@ -83,10 +100,10 @@ def token(weight: Tensor, module: nn.Module | None = None) -> Atom:
 
 
 def scalars(weight: Tensor, module: nn.Module | None = None) -> Atom:
-    r"""Numbers of which no more is known than that there are d of them: a gain that starts as its module has it.
+    r"""A tensor of d numbers whose role is unknown: a gain that starts as its module has it.
 
-    A vector in a module of unknown type shifts, scales or gates d activations; in each case a unit of root-mean-square
-    in it moves them by at most about one unit. A lone scalar is the case d = 1.
+    A vector in a module of unknown type shifts, scales or gates d activations. In each case, if its root-mean-square
+    changes by one unit, they move by about one unit at most. A lone scalar is the case d = 1.
 
     >>> scalars(nn.Parameter(__import__("torch").tensor(2.6))).scale
     1.0
@@ -95,10 +112,10 @@ def scalars(weight: Tensor, module: nn.Module | None = None) -> Atom:
 
 
 def beside(atom: Atom, count: int) -> Atom:
-    r"""The same atom as one of `count` that stand side by side, on different channels, and together are one layer.
+    r"""The atom as one of `count` that act side by side on different channels, and so are one layer.
 
-    A step may move each of them by a layer's full share, since the output's parts do not add up. The tree of modules
-    does not tell what stands side by side; this tells it.
+    Their outputs are not added, so a step may move each of them by a layer's full share. A Module does not show what
+    acts side by side, so call this function.
 
     >>> beside(matrix(nn.Linear(4, 4).weight), 2).depth
     0.5

@@ -9,8 +9,8 @@ both sides double. So the derivation holds word for word with the norms of C: th
 Re tr(Dᴴ∇), the unit directions are ∇/‖∇‖_F and the polar factor UVᴴ of C itself. (The real matrix has stable rank two
 at least; Assumption 2 is about C.) PyTorch's gradient of a complex parameter is ∂𝓛/∂A + i ∂𝓛/∂B, so −∇ descends.
 
-All but the polar factor is arithmetic number by number, which the real view does: a last dimension of two, for the
-parts. An atom that is `complex` has it as the last of its rows.
+All operations but the polar factor work number by number, so they use the real view, whose last dimension holds the
+real and the imaginary part. In an atom that is `complex`, this dimension is the last of `rows`.
 """
 
 import torch
@@ -31,7 +31,7 @@ def as_real(tensor: Tensor) -> Tensor:
 
 
 def from_rows(matrices: Tensor) -> Tensor:
-    """A batch of complex matrices, from one whose rows are real and imaginary parts by turns.
+    """From a batch whose rows are real and imaginary parts in turn to a batch of complex matrices.
 
     >>> from_rows(torch.tensor([[[1.0], [2.0]]]))
     tensor([[[1.+2.j]]])
@@ -40,7 +40,7 @@ def from_rows(matrices: Tensor) -> Tensor:
 
 
 def to_rows(matrices: Tensor) -> Tensor:
-    """The batch that `from_rows` takes.
+    """Undo `from_rows`: real and imaginary parts as rows in turn.
 
     >>> to_rows(torch.tensor([[[1 + 2j]]]))
     tensor([[[1.],

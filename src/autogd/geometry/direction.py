@@ -32,7 +32,7 @@ def direction_for(atom: Atom, geometry: Geometry) -> Callable[[Tensor], Tensor]:
 
 
 def normalise(matrices: Tensor) -> Tensor:
-    """Every matrix of a batch over its Frobenius norm; a zero matrix stays zero.
+    """Divide every matrix of a batch by its Frobenius norm; a zero matrix stays zero.
 
     >>> normalise(torch.tensor([[[3.0, 4.0]], [[0.0, 0.0]]]))
     tensor([[[0.6000, 0.8000]],

@@ -8,7 +8,7 @@ from autogd.geometry.complex import from_rows
 
 __all__ = ["LEAST", "accumulation_dtype", "frobenius", "operator_norm", "rounding"]
 
-# Relative to the largest tensor, no gradient this small is signal, in any type. Example: a batch norm of two samples.
+# A gradient below this share of the largest tensor's is rounding, in any type. Example: a batch norm of two samples.
 LEAST = 64 * torch.finfo(torch.float64).eps
 
 
@@ -33,7 +33,7 @@ def frobenius(tensor: Tensor, atom: Atom, dtype: torch.dtype | None = None) -> T
 
 
 def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
-    """The largest singular value of every part, exactly, one number a part.
+    """The largest singular value of every part, exactly, one number per part.
 
     >>> from autogd.geometry.atom import matrix
     >>> weight = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
@@ -50,7 +50,7 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
 
 
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
-    """What rounding alone can leave in the gradient of a bias that should be zero, as a share of another dual norm.
+    """How large rounding can make a bias's gradient that should be zero, relative to another dual norm.
 
     Relative to its own layer's weight: 64 eps, 2 eps in half precision (`benchmarks/noise_floor.py rounding` saw up to
     11 eps in float32 and float64). A bias whose weight has no gradient is compared with the largest tensor: 64 eps, and

@@ -5,7 +5,7 @@ largest error on the interval that the step before it leaves: minimax steps, com
 in "The Polar Express" (arXiv 2505.16932). Four steps suffice for two reasons. The first interval is short: a matrix is
 divided by :math:`\|(XX^T)^2\|_F^{1/4}`, the 8-norm of its singular values, which is at least the largest and at most
 n^(1/8) times it; the first step needs that square anyway. And an error of 0.14 is small enough for a direction:
-singular values from 1/265 of the 8-norm on come out within 0.14 of one, smaller ones smaller in proportion.
+singular values of at least 1/265 of the 8-norm come out within 0.14 of one, smaller ones in proportion.
 
 On an accelerator float32 matrices are multiplied in float16, which is many times faster. Between their peaks the best
 polynomials come close to zero, and rounding would turn such a small value into noise. So in half precision the smallest
@@ -14,7 +14,7 @@ within 0.15 of one, from 1/200 on within 0.33. `benchmarks/polar.py` prints erro
 
 A matrix at least twice as wide as tall is multiplied through its gram, which is smaller. In half precision there is one
 restart, after the second step: multiply the matrix, and take its gram again. At 1 : 4 that is 0.72 of the operations.
-It needs the digits of float16: in bfloat16, which has three bits less, single values came out at up to 1.5.
+The restart needs the digits of float16: in bfloat16, which has three bits less, some values came out as large as 1.5.
 """
 
 import math
@@ -86,7 +86,7 @@ def orthogonalise(matrices: Tensor, products: torch.dtype | None = None, elsewhe
     largest = elsewhere.norm(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True), torch.inf)
     lowest = math.frexp(torch.finfo(x.dtype).tiny)[1]
     x = x * torch.ldexp(torch.ones_like(largest), -torch.frexp(largest).exponent.clamp(min=lowest))
-    # by powers of two again: a matrix that travelled in bfloat16 is then no different from one that did not
+    # by powers of two again, so that a matrix that was sent in bfloat16 gives the same result
     size = elsewhere.norm(torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True), 2)
     room = _room(x.shape[-2]) if half else 0
     x = x.mul_(torch.ldexp(torch.ones_like(size), room - torch.frexp(size).exponent))
@@ -136,8 +136,8 @@ def _through_gram(
 ) -> Tensor:
     """Every step multiplies a wide x from the left by a polynomial of its gram: multiply the polynomials, then x once.
 
-    After as many steps as `restarts` says, multiply x and take its gram again. A gram that is computed from the one
-    before is rounded: its small eigenvalues are wrong, or below zero, and later steps would blow them up.
+    After the steps that `restarts` counts, multiply x and take its gram again. A gram that is computed from the one
+    before it is rounded: its small eigenvalues are wrong, or negative, and later steps would amplify them.
     """
     x, gram, factor = _opening(x, *steps[0][1:], elsewhere)
     factor.diagonal(dim1=-2, dim2=-1).add_(steps[0][0])

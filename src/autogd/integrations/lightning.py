@@ -32,7 +32,7 @@ class AveragedWeights(Callback):
     """
 
     def __init__(self) -> None:
-        self._judging = ExitStack()
+        self._swapped = ExitStack()
         self._training: list[Tensor] | None = None  # the weights in training, while the model holds the averaged ones
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -50,15 +50,15 @@ class AveragedWeights(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Swap the averaged weights in, if this validation is part of training."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
-            self._judging.enter_context(averaged(trainer.optimizers))
+            self._swapped.enter_context(averaged(trainer.optimizers))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Swap the weights in training back."""
-        self._judging.close()
+        self._swapped.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Swap the weights in training back, if a validation ended early."""
-        self._judging.close()
+        self._swapped.close()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the averaged weights in the model, for testing, use and saving."""
@@ -82,7 +82,7 @@ class AveragedWeights(Callback):
 
 
 class RateMonitor(LearningRateMonitor):
-    """Lightning's LearningRateMonitor, with the rates that steps have instead of their multipliers.
+    """Lightning's LearningRateMonitor, which logs the rates of the steps instead of their multipliers.
 
     >>> RateMonitor(logging_interval="step").logging_interval
     'step'

@@ -10,9 +10,9 @@ __all__ = ["DerivedRate"]
 
 
 class DerivedRate(LRScheduler):
-    """A scheduler that leaves everything as it is, and tells who asks for the last learning rate the derived one.
+    """A scheduler that changes nothing, and returns the derived learning rate from `get_last_lr()`.
 
-    Hugging Face's Trainer makes a schedule of its own if it gets none, and logs what its scheduler says.
+    Hugging Face's Trainer makes a schedule of its own if it gets none, and logs the rate of its scheduler.
 
     >>> import torch
     >>> from autogd import AGD
@@ -34,5 +34,5 @@ class DerivedRate(LRScheduler):
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def get_last_lr(self) -> list[float | Tensor]:
-        """The rate that each group's last step had."""
+        """The rate of each group's last step."""
         return [float(rate) for rate in rates_taken(self.optimizer)]

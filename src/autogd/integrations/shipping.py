@@ -1,7 +1,7 @@
 """Swap the averaged weights in, for a block or until training resumes.
 
 `optimiser.averaged()` keeps the averaged weights in the model for one block. Frameworks have hooks instead of blocks,
-and return a trained model. This file has what all integrations need for that.
+and leave a trained model behind. All integrations use these functions for that.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """Write telemetry of every n-th step: as lines of JSON, or for TensorBoard, Weights & Biases or MLflow.
 
-All are hooks of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, so they work in every
-framework. They read from the device only at the steps that they write. With several processes, register the hook in one
+Each is a hook of the optimiser, `optimiser.register_step_post_hook(JSONL("steps.jsonl"))`, so it works in every
+framework. It reads from the device only at the steps that it writes. With several processes, register the hook in one
 of them.
 """
 
@@ -18,6 +18,8 @@ from torch import Tensor
 from autogd.optim import AGD
 
 __all__ = ["JSONL", "MLflow", "Telemetry", "TensorBoard", "WandB"]
+
+AT_ONCE = 1000  # MLflow's limit per call
 
 
 class Telemetry(ABC):
@@ -42,7 +44,7 @@ class Telemetry(ABC):
 
     def __init__(self, every: int = 100, start: int = 0) -> None:
         if every < 1:
-            raise ValueError(f"every: {every} steps from one line to the next is not possible; use 1 or more")
+            raise ValueError(f"every: expected at least 1, found {every}")
         self.every = every
         self.steps = start
 
@@ -175,9 +177,6 @@ class MLflow(Telemetry):
         points = [(re.sub(r"[^\w./ :-]", "_", name), number) for name, number in _flat(numbers).items()]
         for first in range(0, len(points), AT_ONCE):
             self.mlflow.log_metrics(dict(points[first : first + AT_ONCE]), step=step, run_id=self.run_id)
-
-
-AT_ONCE = 1000  # MLflow's limit per call
 
 
 def _flat(numbers: dict[str, Any]) -> dict[str, float]:

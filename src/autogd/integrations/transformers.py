@@ -22,7 +22,7 @@ WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # all-gathered
 
 
 class _WithoutModes:
-    """An optimiser that has neither train() nor eval(), for Trainer to look at."""
+    """An optimiser without train() and eval(), which Trainer would call."""
 
     def __init__(self, optimiser: Any) -> None:
         self._optimiser = optimiser
@@ -65,7 +65,7 @@ class AveragedTrainer(Trainer):
         if not self._best and self._training is None:
             with self._averaged():
                 return super().evaluation_loop(*args, **kwargs)
-        # the model holds what is to be judged: Trainer would ask the optimiser for its averages
+        # the model already holds the weights to evaluate: Trainer must not swap others in
         optimiser, self.optimizer = self.optimizer, cast(Any, _WithoutModes(self.optimizer))
         try:
             return super().evaluation_loop(*args, **kwargs)

@@ -9,8 +9,7 @@ import optax
 
 from autogd.engine.groups import check_number
 from autogd.jax.labels import Label, Labelled, default_label, read_leaves
-from autogd.jax.parts import accumulation_dtype, scaled
-from autogd.jax.theorem import norms_of, parts_of, split
+from autogd.jax.parts import accumulation_dtype, norms_of, parts_of, scaled, split
 from autogd.optim.bound import ExponentialMajorisation
 from autogd.optim.rule import decay_factor, limit_factor, theorem_2
 

@@ -2,7 +2,7 @@
 
 The catalogue of `autogd.reading` goes by the type of the layer that owns a parameter. A pytree has no layers, only
 names, so `NAMES` says which rule of the catalogue each name that Flax or Haiku gives an array stands for. An array with
-another name is told from its shape, by the catalogue's own function.
+another name gets its atom from its shape, by the catalogue's own function.
 """
 
 import math
@@ -55,7 +55,7 @@ class Labelled:
 
 
 def default_label(path: str, array: Any) -> Atom:
-    """The atom by the names and shapes of Flax and Haiku; raises an error that names the array if they are not enough.
+    """The atom by the names and shapes of Flax and Haiku; raises an error if they are not enough.
 
     A `kernel` or `w` of two dimensions is a matrix, of more a convolution's kernel (in Flax's attention a matrix), a
     `bias`, `b` or `offset` a bias, a `scale` a gain, an `embedding` or `embeddings` a table. Groups of a convolution

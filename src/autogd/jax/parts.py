@@ -1,14 +1,23 @@
-"""An atom's parts in JAX: their norms, and conversion between an array and a batch of matrices."""
+"""An atom's parts in JAX: their norms and constants, and an array as a batch of matrices, with its polar factor."""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from autogd.engine.plan import constants_of
 from autogd.geometry.atom import Atom
+from autogd.geometry.polar import EXACT
+from autogd.jax.labels import Labelled
 
-__all__ = ["accumulation_dtype", "frobenius", "join", "matrices", "scaled", "smallest"]
+__all__ = [
+    "ArrayParts", "accumulation_dtype", "frobenius", "join", "matrices", "norms_of", "orthogonalise", "parts_of",
+    "scaled", "smallest", "split",
+]  # fmt: skip
 
 
 def accumulation_dtype(*arrays: jax.Array) -> jnp.dtype:
@@ -82,3 +91,81 @@ def join(batch: jax.Array, atom: Atom, shape: tuple[int, ...]) -> jax.Array:
 
 def _order(atom: Atom) -> tuple[int, ...]:
     return (*atom.grid, *atom.rows, *atom.columns)
+
+
+@dataclass(eq=False)
+class ArrayParts:
+    """The fields of `autogd.optim.rule.Parts`."""
+
+    depth: float
+    depth_shares: jax.Array
+    reach: jax.Array
+    part_to_tensor: jax.Array
+    noise_floor: jax.Array
+    own_weight: jax.Array | None
+    own_weight_floor: jax.Array
+    totals: Callable[[jax.Array], jax.Array] | None
+    others: None = None
+
+
+def parts_of(leaves: Sequence[Labelled]) -> ArrayParts:
+    """The constants of all parts, in the order of the leaves."""
+    dtype = accumulation_dtype(*(leaf.array for leaf in leaves))
+    counts = [leaf.atom.parts for leaf in leaves]
+    owner = jnp.repeat(jnp.arange(len(leaves)), jnp.array(counts), total_repeat_length=sum(counts))
+    dtypes: list[torch.dtype] = [getattr(torch, leaf.array.dtype.name) for leaf in leaves]
+    weight_of = {i: leaf.own_weight for i, leaf in enumerate(leaves) if leaf.own_weight is not None}
+    constants = constants_of([leaf.atom for leaf in leaves], dtypes, weight_of)
+
+    def per_part(values: list[float]) -> jax.Array:
+        return jnp.array(values, dtype)[owner]
+
+    return ArrayParts(
+        depth=constants.depth,
+        depth_shares=jnp.array(constants.depth_shares, dtype),
+        reach=per_part(constants.reach),
+        part_to_tensor=per_part(constants.part_to_tensor),
+        noise_floor=per_part(constants.noise_floor),
+        own_weight=None if constants.own_weight is None else jnp.array(constants.own_weight),
+        own_weight_floor=per_part(constants.own_weight_floor),
+        totals=lambda values: jax.ops.segment_sum(values, owner, len(leaves)),
+    )
+
+
+def norms_of(arrays: Sequence[jax.Array], leaves: Sequence[Labelled]) -> jax.Array:
+    """The Frobenius norm of every part of every array, as one vector."""
+    dtype = accumulation_dtype(*(leaf.array for leaf in leaves))
+    each = zip(arrays, leaves, strict=True)
+    return jnp.concatenate([frobenius(array.astype(dtype), leaf.atom) for array, leaf in each])
+
+
+def split(values: jax.Array, leaves: Sequence[Labelled]) -> list[jax.Array]:
+    """One number per part, split into one vector per array."""
+    return jnp.split(values, list(accumulate(leaf.atom.parts for leaf in leaves))[:-1])
+
+
+def orthogonalise(batch: jax.Array) -> jax.Array:
+    """The factor UVᵀ of every matrix of a batch: the same singular vectors, all singular values close to one.
+
+    >>> close = orthogonalise(jnp.diag(jnp.array([4.0, 1.0]))[None])[0]
+    >>> bool(jnp.abs(close - jnp.eye(2)).max() < 0.15)
+    True
+    """
+    tall = batch.shape[-2] > batch.shape[-1]
+    x = batch.mT if tall else batch  # the Gram matrix of the smaller side
+    # divide by the largest number first, so that squares of very small numbers do not vanish
+    x = x / jnp.maximum(jnp.abs(x).max((-2, -1), keepdims=True, initial=0), smallest(x.dtype))
+    x = x / jnp.maximum(_norms(x), smallest(x.dtype))
+    # an accelerator's default precision is too low for the polynomials
+    with jax.default_matmul_precision("highest"):
+        gram = x @ x.mT
+        # the 8-norm of the singular values; a zero matrix stays zero
+        x = x / jnp.maximum(_norms(gram @ gram) ** 0.25, smallest(x.dtype))
+        for a, b, c in EXACT:
+            gram = x @ x.mT
+            x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+def _norms(batch: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.square(batch).sum((-2, -1), keepdims=True))

@@ -11,12 +11,20 @@ import optax
 
 from autogd.engine.groups import check_number
 from autogd.geometry.atom import LAYERS, Atom
-from autogd.geometry.depth import VECTOR, bias_share
+from autogd.geometry.atoms import VECTOR, bias_share
 from autogd.jax.agd import labelled
 from autogd.jax.labels import Label, Labelled, default_label
-from autogd.jax.parts import accumulation_dtype, frobenius, join, matrices, scaled
-from autogd.jax.polar import orthogonalise
-from autogd.jax.theorem import norms_of, parts_of, split
+from autogd.jax.parts import (
+    accumulation_dtype,
+    frobenius,
+    join,
+    matrices,
+    norms_of,
+    orthogonalise,
+    parts_of,
+    scaled,
+    split,
+)
 from autogd.optim.bound import ExponentialMajorisation
 from autogd.optim.rate import MOMENTUM, RateState, averaging_share, learning_rate, momentum_size, next_state
 from autogd.optim.rule import hold_factor, summarise
@@ -25,17 +33,17 @@ __all__ = ["StochasticAGDState", "averaged", "stochastic_agd"]
 
 
 class StochasticAGDState(NamedTuple):
-    """What the rule carries from step to step, and what a step tells."""
+    """What the rule carries from step to step, and telemetry of the last step."""
 
     momentum: Any
-    ahead: Any  # the averaged weights minus the trained ones: an update then needs neither
+    ahead: Any  # the averaged weights minus the trained ones
     rate: RateState
     learning_rate: jax.Array
     skipped_steps: jax.Array
 
 
 def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.GradientTransformationExtraArgs:
-    """AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
+    """AGD for minibatches: directions from momentum, η from the number of steps, sizes held, weights averaged.
 
     It takes the steps that `autogd.StochasticAGD` takes; `averaged(params, state)` gives the weights to evaluate and to
     ship. As there, momentum takes half the weight's bytes. A pytree has no order of layers. So the readout, which is
@@ -72,47 +80,40 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
             raise ValueError("stochastic_agd: it holds weights at their size: update(grads, state, params)")
         leaves = _share_biases(_free_readout(labelled(updates, label)))
         parts = parts_of(leaves)
-        G, _, moving, finite, _ = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
-        active = finite & (G > 0)
+        G, _, active, finite, _ = summarise(norms_of([leaf.array for leaf in leaves], leaves), parts, jnp)
+        counts = finite & (G > 0)
         # a gradient that is not finite changes nothing, and zero times it would not be zero
-        grads = [jnp.where(active, leaf.array, 0) for leaf in leaves]
+        grads = [jnp.where(counts, leaf.array, 0) for leaf in leaves]
         momenta, weights = jax.tree.leaves(state.momentum), jax.tree.leaves(params)
-        rate, factor = next_state(state.rate, G, active, jnp)
+        rate, factor = next_state(state.rate, G, counts, jnp)
         size = (parts.reach * norms_of(momenta, leaves)).sum() / parts.depth
         size = momentum_size(size, state.rate.steps, jnp)
         normed = any(leaf.atom.kind == "gain" for leaf in leaves)
         chain = 0.0 if normed else sum(leaf.atom.depth_share for leaf in leaves)
         bound = partial(ExponentialMajorisation().learning_rate, xp=jnp)
         eta = learning_rate(jnp.maximum(rate.steps, 1), size, rate.alike, parts.depth, chain, bound, jnp)
-        eta = jnp.where(active, eta, 0)
+        eta = jnp.where(counts, eta, 0)
         moves = eta * gain * parts.depth_shares / parts.depth
         share = jnp.where(eta * gain == 0, 0, averaging_share(rate.steps))
-        coefficients = jnp.where(moving, parts.reach, 0) * (eta * gain / parts.depth)
+        coefficients = jnp.where(active, parts.reach, 0) * (eta * gain / parts.depth)
 
         steps, momentum, ahead = [], [], []
-        for leaf, grad, weight, kept, apart, size, move in zip(
-            leaves,
-            grads,
-            weights,
-            momenta,
-            jax.tree.leaves(state.ahead),
-            split(coefficients, leaves),
-            moves,
-            strict=True,
-        ):
+        states = zip(momenta, jax.tree.leaves(state.ahead), strict=True)
+        each = zip(leaves, grads, weights, states, split(coefficients, leaves), moves, strict=True)
+        for leaf, grad, weight, (kept, lead), size, move in each:
             wide = accumulation_dtype(leaf.array)
-            keep = jnp.where(active, MOMENTUM, 1).astype(wide)
+            keep = jnp.where(counts, MOMENTUM, 1).astype(wide)
             new = grad.astype(wide) * (factor * (1 - MOMENTUM)).astype(wide)
-            moved = new + keep * kept.astype(wide)
-            direction = _direction(moved * keep + new, leaf.atom, size.astype(wide))
+            renewed = new + keep * kept.astype(wide)
+            direction = _direction(renewed * keep + new, leaf.atom, size.astype(wide))
             old = weight.astype(wide)
             norms = jnp.sqrt(jnp.square(frobenius(old, leaf.atom)).reshape(leaf.atom.maps, -1).sum(1))
             hold = hold_factor(norms, leaf.atom.held_at, move.astype(wide), jnp)
-            held = scaled(old, jnp.repeat(hold, leaf.atom.parts // leaf.atom.maps), leaf.atom)
-            steps.append((held - direction - old).astype(leaf.array.dtype))
-            momentum.append(moved.astype(kept.dtype))
-            # x ← x + share·(w − x), for x less w, with w moved by the step
-            ahead.append((1 - share.astype(wide)) * (apart - steps[-1].astype(wide)))
+            hold = jnp.where(size > 0, jnp.repeat(hold, leaf.atom.parts // leaf.atom.maps), 1)
+            steps.append((scaled(old, hold, leaf.atom) - direction - old).astype(leaf.array.dtype))
+            momentum.append(renewed.astype(kept.dtype))
+            # x ← x + share·(w − x), for x − w, after the step has moved w
+            ahead.append((1 - share.astype(wide)) * (lead - steps[-1].astype(wide)))
         finished, *trees = (
             jax.tree.unflatten(jax.tree.structure(updates), arrays) for arrays in (steps, momentum, ahead)
         )
@@ -129,15 +130,15 @@ def averaged(params: optax.Params, state: StochasticAGDState) -> optax.Params:
     >>> bool((averaged(params, stochastic_agd().init(params))["w"] == params["w"]).all())
     True
     """
-    return jax.tree.map(lambda weight, apart: (weight + apart).astype(weight.dtype), params, state.ahead)
+    return jax.tree.map(lambda weight, lead: (weight + lead).astype(weight.dtype), params, state.ahead)
 
 
-def _direction(ahead: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:
-    """Every part at operator norm `size`: the polar factor of a matrix, the normalised vector of a vector."""
+def _direction(momentum: jax.Array, atom: Atom, size: jax.Array) -> jax.Array:
+    """Every part at operator norm `size`: the polar factor of a matrix, a vector over its norm."""
     if atom.fan_in == 1 or atom.fan_out == 1:
-        norms = frobenius(ahead, atom)
-        return scaled(ahead, jnp.where(norms > 0, size / norms, 0), atom)
-    return join(orthogonalise(matrices(ahead, atom)) * size[:, None, None], atom, ahead.shape)
+        norms = frobenius(momentum, atom)
+        return scaled(momentum, jnp.where(norms > 0, size / norms, 0), atom)
+    return join(orthogonalise(matrices(momentum, atom)) * size[:, None, None], atom, momentum.shape)
 
 
 def _free_readout(leaves: list[Labelled]) -> list[Labelled]:

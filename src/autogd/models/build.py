@@ -6,10 +6,9 @@ from typing import Literal
 
 from torch import nn
 
-from autogd.models.fcn import FCN
 from autogd.models.gpt import GPT
+from autogd.models.plain import FCN, VGG16
 from autogd.models.resnet import ResNet18, ResNet50
-from autogd.models.vgg import VGG16
 
 __all__ = ["NAMES", "build"]
 
@@ -32,7 +31,7 @@ def build(
     Args:
         name: one of `NAMES`.
         input_shape: the shape of one sample.
-        classes: how many outputs.
+        classes: number of outputs.
         depth: linear layers of an FCN, blocks of a GPT.
         width: hidden units of an FCN, embedding size of a GPT, channels of the first stage of the others.
         bias: whether linear and convolutional layers have biases.

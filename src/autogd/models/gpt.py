@@ -57,15 +57,15 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder-only transformer, without biases unless asked.
 
-    Tokens and positions are embedded. The head is not tied to the embedding, since the two are different atoms: the
-    rows of a table, and a matrix.
+    Tokens and positions are embedded. The head is not tied to the embedding, since they are different atoms: a matrix
+    and the rows of a table.
 
     Args:
-        vocabulary: how many tokens there are.
-        context: the longest sequence.
-        depth: blocks.
-        width: of the embedding.
-        heads: of attention; by default one per 32 of width, if that divides it.
+        vocabulary: number of tokens.
+        context: length of the longest sequence.
+        depth: number of blocks.
+        width: size of the embedding.
+        heads: attention heads; by default one per 32 of width, or the next smaller number that divides the width.
         bias: whether linear layers have biases (the head has none).
         affine: whether norm layers have gains and biases.
 

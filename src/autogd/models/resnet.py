@@ -51,8 +51,8 @@ class ResNet(nn.Module):
     Args:
         blocks: number in each stage.
         bottleneck: blocks of 1 × 1, 3 × 3 and 1 × 1 convolutions with four times as wide an output, not of two 3 × 3.
-        classes: how many outputs.
-        channels: of the images.
+        classes: number of outputs.
+        channels: channels of the images.
         width: channels of the first stage; each further stage doubles them.
         stem: `cifar`, one 3 × 3 convolution; or `imagenet`, a 7 × 7 one and a pool, which divide the sides by four.
         bias: whether convolutions and the last linear layer have biases.

@@ -1,4 +1,8 @@
-r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`. To add a backend, see `engine/backend.py`."""
+r"""Automatic gradient descent: Theorem 2 as a `torch.optim.Optimizer`.
+
+`PlansSteps` (`engine/steps.py`) gathers the tensors of a step in a plan and chooses a backend, which carries the step
+out on them. To add a backend, see `engine/backend.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +14,7 @@ from torch._compile import _disable_dynamo
 from autogd.engine.backend import Backend, Step
 from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
-from autogd.engine.steps import PlansSteps, gradients, spread_of
+from autogd.engine.steps import PlansSteps, gradients, placement_of
 from autogd.geometry.atom import Rule
 from autogd.geometry.complex import as_real
 from autogd.optim.averaging import beside_average, newest_weight
@@ -34,7 +38,7 @@ class AGD(PlansSteps):
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. "spectral" does without it and
             takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
-            weights as they are now, for fine-tuning; if the readout is above its own, all count for less by that.
+            weights as they are now, for fine-tuning; if the readout is above its target, steps shrink by that ratio.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         averaging: take gradients near an average of the weights, and ship the average (`averaged()`): the cheapest
             step for minibatches. `autogd.optim.averaging` derives it. The state is 4 bytes a weight.
@@ -77,10 +81,10 @@ class AGD(PlansSteps):
             with torch.enable_grad():
                 loss = closure()
         if self._swapped or self._awaits_train:
-            self._outside("step()")
+            self._refuse_if_swapped("step()")
         # the plan and the backend are those of the last step, unless other tensors have a gradient now
         key = self._architecture.version, *(
-            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else spread_of(grad))
+            (id(p), p.device, p.dtype, grad.layout, None if type(grad) is Tensor else placement_of(grad))
             for group in self.param_groups for p in group["params"] if (grad := p.grad) is not None
         )  # fmt: skip
         backend = self._backends.get(key) or self._new_backend(key)

@@ -1,4 +1,4 @@
-r"""How much of a new point goes into the average of the weights."""
+r"""The average of AGD's weights: the share of a new point, and gradients taken near the average."""
 
 from typing import Any
 

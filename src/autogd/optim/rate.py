@@ -1,4 +1,4 @@
-r"""The learning rate on minibatches: a law of the number of steps, and what keeps a strange batch from mattering.
+r"""The learning rate on minibatches: a law of the number of steps, and a limit on the influence of one batch.
 
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
@@ -6,12 +6,12 @@ With L for the depth and D for the longest chain of layers without a norm layer 
    \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, p_t \min(\tfrac14, 2 M_t)\big)\Big),
    \qquad p_t = e^{2 - 2/a_t^2}.
 
-A layer moves by about μ/√t of its size. With √t and a quarter, a random walk of the weights stays below their own size.
-With √2/D, a chain of layers carries the output no further than a random target is away. M is the size of the momentum
-in units of a typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. Below 1/8 the gradients vanish or cancel
-each other, and steps shorten in proportion to M. a says how alike in size the gradients of successive batches are: 1 if
-all have one size. p is the share of the batches that has the gradient; it is small if most batches are fitted already
-and few have a large gradient. `docs/derivation.md` has the reasons.
+A layer moves by about μ/√t of its size. The quarter and √t keep a random walk of the weights below their own size.
+√2/D keeps the change of the output below its distance from a random target. M is the size of the momentum in units of a
+typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. If M is below 1/8, gradients vanish or cancel each
+other, and steps shorten in proportion to M. a says how alike in size the gradients of successive batches are: 1 if all
+have one size. p is the share of the batches that still have a gradient: it is small if most batches are fitted already
+and a few have a large gradient. `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -39,10 +39,10 @@ class RateState(NamedTuple):
     """What the rate carries from step to step.
 
     Args:
-        steps: their number.
+        steps: how many steps were taken.
         typical: the root mean square of the gradients' sizes over about ten steps.
         last: the size of the last gradient.
-        alike: a, the mean of 2xy/(x² + y²) over about fifty pairs of gradients in a row, of sizes x and y.
+        alike: a, the mean of 2xy/(x² + y²) over about fifty pairs of successive gradients, of sizes x and y.
     """
 
     steps: Any
@@ -61,7 +61,7 @@ def averaging_share(steps: Any, power: int = AVERAGING) -> Any:
 
 
 def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[RateState, Any]:
-    """The state after a batch, and what to multiply its gradient by: one over the typical size, or less.
+    """The state after a batch, and the factor of its gradient: one over the typical size, or less.
 
     Args:
         state: before the batch.
@@ -90,7 +90,7 @@ def next_state(state: RateState, G: Any, counts: Any, xp: Any = torch) -> tuple[
 
 
 def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
-    """The size of the momentum after that many steps, had it not started from zero; 1 before the first.
+    """The size of the momentum, corrected for its start from zero; 1 before the first step.
 
     >>> round(float(momentum_size(torch.tensor(0.1), torch.tensor(1.0))), 3)
     1.0
@@ -109,8 +109,8 @@ def learning_rate(
 
     Args:
         steps: t, this one included.
-        size: M, of the momentum, in units of a typical gradient.
-        alike: a, of the batches.
+        size: M, the size of the momentum in units of a typical gradient.
+        alike: a, how alike in size the gradients of successive batches are.
         depth: L.
         chain: D, the longest run of layers that compound; 0 if none do.
         bound: from a gradient summary to a step: a majorisation's `learning_rate`.
@@ -122,7 +122,7 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    share = xp.exp(2 - 2 / (alike * alike))  # p, of batches that have the gradient
+    share = xp.exp(2 - 2 / (alike * alike))  # p
     mu = xp.clip(xp.clip(2 * size, max=STEP) * share, min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)

@@ -35,7 +35,7 @@ class Summary(NamedTuple):
 
     G: Any
     duals: Any  # of each part: scale × depth share × the norm of its gradient
-    moving: Any  # of each part: whether it is above the noise floor; the others do not move
+    active: Any  # of each part: whether it is above the noise floor; the others do not move
     finite: Any
     depth: Any  # L, of the whole model
 
@@ -43,7 +43,7 @@ class Summary(NamedTuple):
 def theorem_2(
     norms: Any, parts: Parts, learning_rate: Callable[[Any], Any], xp: Any = torch
 ) -> tuple[Any, Any, Summary]:
-    """η, what every part's gradient is multiplied by (the division by its norm included), and the summary.
+    """η, the coefficient of every part's gradient (which also divides it by its norm), and the summary.
 
     >>> from types import SimpleNamespace as Layer
     >>> one = torch.ones(1)
@@ -55,20 +55,21 @@ def theorem_2(
     summary = summarise(norms, parts, xp)
     eta = learning_rate(summary.G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    return eta, xp.where(summary.moving, parts.reach / norms, 0) * (eta / -summary.depth), summary
+    ratios = xp.nan_to_num(parts.reach / norms)  # over a subnormal norm it may be infinite, and its product with η too
+    return eta, xp.where(summary.active, ratios, 0) * (eta / -summary.depth), summary
 
 
 def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
     """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
     duals = parts.reach * norms
-    moving = above_noise_floor(duals, parts)
-    here, others = xp.where(moving, duals, 0), parts.others
+    active = above_noise_floor(duals, parts)
+    here, others = xp.where(active, duals, 0), parts.others
     if others is None:
         finite = duals.sum() < xp.inf  # nan is not less than anything
-        return Summary(total(here) / parts.depth, duals, moving, finite, parts.depth)
+        return Summary(total(here) / parts.depth, duals, active, finite, parts.depth)
     sums = xp.stack([others.depth, total(others.shares * here), (others.shares * duals).sum()])
     depth, all_here, all_duals = others.sum(sums)
-    return Summary(all_here / depth, duals, moving, all_duals < xp.inf, depth)
+    return Summary(all_here / depth, duals, active, all_duals < xp.inf, depth)
 
 
 def total(values: Any) -> Any:
@@ -78,7 +79,7 @@ def total(values: Any) -> Any:
 
 
 def above_noise_floor(duals: Any, parts: Parts) -> Any:
-    """Which parts' gradients stand out from rounding.
+    """Which parts have a gradient above rounding.
 
     A bias in front of a norm layer, or of the keys of attention, has no effect. Its gradient is a sum whose terms
     cancel, and rounding leaves about eps times the size of the terms. To normalise that would turn noise into a
@@ -96,7 +97,7 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
 
 
 def decay_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
-    """What weight decay λ multiplies a tensor by, if the step moves it by `moves` of its size.
+    """The factor of weight decay λ for a tensor that the step moves by `moves` of its size.
 
     >>> decay_factor(torch.tensor([0.1, 20.0]), 1.0)
     tensor([0.9000, 0.0000])
@@ -105,7 +106,7 @@ def decay_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
 
 
 def limit_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
-    """What weight decay λ multiplies the step itself by, so that no weight ends above 1/λ times its target size.
+    """The factor of weight decay λ for the step itself: no weight ends above 1/λ times its target size.
 
     >>> limit_factor(torch.tensor([0.1, 20.0]), 1.0)
     tensor([1.0000, 0.0500])
@@ -114,7 +115,7 @@ def limit_factor(moves: Any, decay: Any, xp: Any = torch) -> Any:
 
 
 def hold_factor(norms: Any, held_at: Any, moves: Any, xp: Any = torch) -> Any:
-    """What brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
+    """The factor that brings a hidden matrix back to Prescription 1's size, by no more than its step `moves`.
 
     >>> hold_factor(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0, 1.9]), torch.tensor(0.1))
     tensor([1.0000, 0.9000, 0.9500])

@@ -20,7 +20,7 @@ __all__ = ["StochasticAGD"]
 
 
 class StochasticAGD(AGD):
-    r"""AGD for minibatches: directions from momentum, η by a law of the steps, hidden matrices held, weights averaged.
+    r"""AGD for minibatches: directions from momentum, η from the number of steps, sizes held, weights averaged.
 
     On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
     is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
@@ -90,21 +90,23 @@ class StochasticAGD(AGD):
         G, finite, L = summary.G, summary.finite, summary.depth
         if plan.on_cpu and not finite:
             self._raise_not_finite(plan, grads)
-        others, in_momenta = plan.others, plan.reach * norms.momenta
-        momenta_sum = total(in_momenta) if others is None else others.sum(total(others.shares * in_momenta))
+        others, duals = plan.others, plan.reach * norms.momenta  # the momenta are summarised as the gradients are
+        momenta_sum = total(duals) if others is None else others.sum(total(others.shares * duals))
         self.gradient_summary = G
-        if plan.on_cpu and not G > 0:
-            return  # a batch without a gradient is no step
+        if plan.on_cpu and not G > 0:  # a batch without a gradient is no step
+            self.learning_rate, self._last = torch.zeros_like(G), (plan, summary, 1)
+            return
         counts = finite & (G > 0)
 
         eta, state, gradient_factor = self._rate(G, momenta_sum / L, L, counts)
 
         multipliers, decay = self._settings(plan)
         moves = eta * abs(multipliers) * plan.depth_shares / L  # of every tensor, in units of its size
-        # hidden maps above their size come back; from one number a map to one a part
+        # pull back hidden maps above their size: one number per map, then one per part
         keeps = hold_factor(norms.weights, plan.held_at, moves[plan.map_owner])[plan.map_of]
+        keeps = torch.where(summary.active, keeps, 1)
         steps = eta * (multipliers[plan.owner] if torch.is_tensor(multipliers) and multipliers.dim() else multipliers)
-        coefficients = torch.where(summary.moving, plan.reach, 0) * (steps / -L)
+        coefficients = torch.where(summary.active, plan.reach, 0) * (steps / -L)
         if decay is not None:
             keeps = keeps * decay_factor(moves, decay)[plan.owner]
             coefficients = coefficients * limit_factor(moves, decay)[plan.owner]
@@ -117,12 +119,12 @@ class StochasticAGD(AGD):
             self.skipped_steps = self.skipped_steps.to(finite.device) + ~finite
 
     def _rate(self, G: Tensor, momenta: Tensor, L: Any, counts: Tensor) -> tuple[Tensor, RateState, Tensor]:
-        """η, the rate's new scalars, and what the gradients are multiplied by before they join the momentum."""
+        """η, the rate's new scalars, and the factor of the gradients before they join the momentum."""
         saved = self.param_groups[0].get("rate")
         before = RateState(*(torch.zeros(len(RateState._fields)) if saved is None else saved).to(G).unbind())
         state, gradient_factor = next_state(before, G, counts)
         size, peers = momentum_size(momenta, before.steps), self._peers
-        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain
+        chain = self._architecture.chain if peers is None or peers.chain is None else peers.chain  # D
         bound = self.majorisation.learning_rate
         eta = learning_rate(state.steps, size, state.alike, L, chain, bound)
         return torch.where(counts, eta, 0), state, gradient_factor

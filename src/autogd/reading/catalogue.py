@@ -17,8 +17,20 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.parametrize import ParametrizationList
 
 from autogd.geometry.atom import LAYERS
-from autogd.geometry.atoms import Atom, Rule, bias, bilinear, embedding, gain, kernel, matrix, on_real_view, token
-from autogd.geometry.depth import VECTOR, bias_share
+from autogd.geometry.atoms import (
+    VECTOR,
+    Atom,
+    Rule,
+    bias,
+    bias_share,
+    bilinear,
+    embedding,
+    gain,
+    kernel,
+    matrix,
+    on_real_view,
+    token,
+)
 from autogd.reading.others import OTHERS
 from autogd.reading.parametrised import parametrised
 from autogd.reading.shapes import lone, provisional

@@ -2,8 +2,8 @@
 
 from autogd.training.config import Config
 from autogd.training.loop import Watch, train
+from autogd.training.process import Stopped
 from autogd.training.records import Run, find_runs
 from autogd.training.step import Diverged
-from autogd.training.stop import Stopped
 
 __all__ = ["Config", "Diverged", "Run", "Stopped", "Watch", "find_runs", "train"]

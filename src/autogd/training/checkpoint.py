@@ -1,14 +1,16 @@
 """Checkpoints: the complete state of a run at one step, loadable on any number of processes.
 
-`torch.distributed.checkpoint` writes the tensors, sharded or not. All other values go to state.json, and manifest.json
-has the checksum of every file and the position of every tensor. A checkpoint is written under a temporary name and
-renamed when everything is on the disk, so a visible checkpoint is complete. The previous one is kept.
+`torch.distributed.checkpoint` writes the tensors, sharded or not. state.json has all other values. manifest.json has
+the checksum of every file and the position of every tensor. A checkpoint is written under a temporary name and renamed
+when everything is on the disk, so a visible checkpoint is complete. The previous one is kept.
 
-A checkpoint may be damaged, or come from a stranger. So its files are compared with their checksums first, and
-nothing in them is unpickled.
+A checkpoint may be damaged, or come from a stranger. So its files are compared with their checksums first, and nothing
+in them is unpickled.
 """
 
 import json
+import re
+import shlex
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,12 +27,13 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from autogd.baselines import Optimiser
 from autogd.training import manifest, skeleton
 from autogd.training.distributed import Place
-from autogd.training.kept import KEPT, damage, latest, older
 from autogd.training.manifest import Damaged, Saved
 from autogd.training.records import sync_folder, write_whole
 from autogd.training.storage import Reader, locate
 
 __all__ = ["export", "latest", "load", "save"]
+
+KEPT = 2  # the newest checkpoint, and one to fall back on if it is damaged
 
 
 def save(
@@ -42,7 +45,7 @@ def save(
     place: Place | None = None,
     keep: int = KEPT,
 ) -> Path:
-    """Write the state at a step as folder/step-…, and then remove all but the newest; `rest` is a tree of values.
+    """Write the state at a step as folder/step-…, then remove all but the `keep` newest; `rest` is a tree of values.
 
     >>> import tempfile
     >>> model = nn.Linear(2, 2)
@@ -67,14 +70,14 @@ def save(
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
         place.wait()
-        with _alone_or_not(place) as no_dist:
+        with _no_process_group(place) as no_dist:
             index = state_dict_saver.save(tensors, storage_writer=FileSystemWriter(draft), no_dist=no_dist)
         if place.rank == 0:  # now every process has written its files
             write_whole(draft / skeleton.STATE, json.dumps(state))
             manifest.write(draft, locate(draft, index), skeleton.state_names(state))
             draft.rename(final)
             sync_folder(folder)
-            for old in [*older(final)[keep - 1 :], *folder.glob("draft-*")]:
+            for old in [*_older(final)[keep - 1 :], *folder.glob("draft-*")]:
                 shutil.rmtree(old, ignore_errors=True)
     except (OSError, CheckpointException) as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -89,8 +92,8 @@ def save(
 def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None = None) -> dict[str, Any]:
     """Load a saved state into a model and its optimiser, and return the rest."""
     place = place or Place()
-    # the first process checks every file, for all processes
-    wrong = place.tell(damage(path) if place.rank == 0 else "")
+    # the first process checks the files for all
+    wrong = place.tell(_damage(path) if place.rank == 0 else "")
     if wrong:
         raise Damaged(wrong)
     try:
@@ -102,7 +105,7 @@ def load(path: Path, model: nn.Module, optimiser: Optimiser, place: Place | None
         for name, saved in listed.tensors.items():
             if name not in tensors:
                 tensors[name] = _blank(name, saved, parameters)
-        with _alone_or_not(place) as no_dist:
+        with _no_process_group(place) as no_dist:
             state_dict_loader.load(tensors, storage_reader=Reader(path, listed.tensors), no_dist=no_dist)
         optimiser.load_state_dict(skeleton.unpack(state["optimiser"], tensors))
     except (Exception, CheckpointException) as error:  # an optimiser may raise anything for a foreign state
@@ -137,6 +140,38 @@ def export(path: Path, model: nn.Module, place: Place | None = None) -> None:
         write_whole(path, serialise(whole))
 
 
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint.
+
+    >>> latest(Path("/nowhere")) is None
+    True
+    """
+    return max(_all(folder), key=_step, default=None)
+
+
+def _older(path: Path) -> list[Path]:
+    """The checkpoints before one, newest first."""
+    before = [each for each in _all(path.parent) if _is_one(path) and _step(each) < _step(path)]
+    return sorted(before, key=_step, reverse=True)
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint's files, and the remedy; empty if nothing is wrong."""
+    try:
+        manifest.verify(path)
+        return ""
+    except ValueError as error:
+        what = str(error)
+    if not (path / manifest.NAME).exists():
+        what += (
+            "; a checkpoint without a manifest is from an older version and is not read, since its index is a pickle: "
+            "finish the run with the version that wrote it"
+        )
+    elif f"{skeleton.STATE} is damaged" in what:
+        what += _in_detail(path)
+    return f"{what}. Nothing was changed. {_way_out(path)}"
+
+
 def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> None:
     """Refuse a checkpoint of another network before any weight changes."""
     theirs = {name: (saved.dtype, saved.size) for name, saved in listed.items() if name.startswith("model/")}
@@ -151,8 +186,8 @@ def _check_fit(tensors: Mapping[str, Tensor], listed: Mapping[str, Saved]) -> No
 
 
 @contextmanager
-def _alone_or_not(place: Place) -> Iterator[bool]:
-    """Whether to write without a process group; torch's warning about it is suppressed."""
+def _no_process_group(place: Place) -> Iterator[bool]:
+    """Whether to save without a process group; suppresses torch's warning about that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield place.world == 1
@@ -173,7 +208,7 @@ def _blank(name: str, saved: Saved, parameters: list[Tensor]) -> Tensor:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the original error, inside the one that torch's checkpointing raises."""
+    """The first line of the original error, which torch's checkpointing wraps in its own."""
     if isinstance(error, CheckpointException) and error.failures:
         failure = next(iter(error.failures.values()))
         error = failure[0] if isinstance(failure, tuple) else failure
@@ -181,3 +216,39 @@ def _reason(error: BaseException) -> str:
     return (
         said if said and isinstance(error, ValueError | OSError | RuntimeError) else f"{type(error).__name__}: {said}"
     )
+
+
+def _in_detail(path: Path) -> str:
+    """The key of state.json that has changed, if one has."""
+    try:
+        skeleton.read(path, manifest.read(path).names)
+    except ValueError as error:
+        return f": {error}"
+    return ""
+
+
+def _way_out(path: Path) -> str:
+    for other in _older(path):
+        try:
+            manifest.verify(other)
+        except ValueError:
+            continue
+        aside = path.with_name(f"damaged-{path.name}")
+        move = f"mv {shlex.quote(str(path))} {shlex.quote(str(aside))}"
+        return f"{other.name}, the one before it, is not damaged; to continue from there: {move}, and resume"
+    return (
+        "There is no undamaged checkpoint before it: start the run again in another folder; the same settings give "
+        "the same numbers"
+    )
+
+
+def _all(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("step-*") if _is_one(path) and path.is_dir()]
+
+
+def _is_one(path: Path) -> bool:
+    return re.fullmatch(r"step-[0-9]+", path.name) is not None
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))

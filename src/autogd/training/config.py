@@ -50,11 +50,11 @@ class Config:
     schedule: Schedule = "constant"
     """the schedule of a rival's learning rate"""
     start: Start | None = None
-    """the initialisation: sizes of Prescription 1, or torch's own; default: the optimiser's usual one. Your
-    own network starts as your factory leaves it, unless this says otherwise"""
+    """the initialisation: dimensional (Prescription 1) or torch; default: the optimiser's usual one, or for your own
+    network, the weights that your factory returns"""
     loss: Loss | None = None
-    """square has the theory's factor ½, mse has not; default: square for autogd's own image sets and for labels
-    that are floats, cross-entropy for all others"""
+    """square has the theory's factor ½, mse has not; default: square for autogd's own image sets and for float
+    labels, cross-entropy otherwise"""
     epochs: int = 20
     """passes over the training set"""
     batch_size: int = 128
@@ -74,14 +74,14 @@ class Config:
     seed: int = 0
     """the seed of everything random: weights, data order, augmentation"""
     checkpoint_seconds: float = 60.0
-    """seconds between checkpoints within an epoch; the end of an epoch always saves"""
+    """seconds between checkpoints within an epoch; every epoch ends with one"""
     checkpoints: int = 2
     """how many of the newest checkpoints to keep"""
     threads: int = 0
     """CPU threads; 0: one for a small network, all for a large one, unless OMP_NUM_THREADS is set"""
 
     def resolved(self) -> Self:
-        """The config with every default that depends on the data filled in, and every number checked."""
+        """The config, with every number checked, and with the defaults that depend on the data."""
         for name in ("epochs", "batch_size", "accumulate", "context", "depth", "width", "limit", "checkpoints"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -98,7 +98,7 @@ class Config:
         if not self.checkpoint_seconds >= 0:
             raise ValueError(f"checkpoint_seconds: expected 0 or more, found {self.checkpoint_seconds}")
         text = self.data == "text"
-        # the labels of a user's own data choose the loss, once they are loaded
+        # for a user's own data, the labels decide, once they are loaded
         usual: Loss = "cross-entropy" if text else "square"
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""One process or many: rank, slice of the batch, and how a model is distributed.
+"""One process or many: the rank, the slice of the batch, and the distribution of the model.
 
 Every process takes an equal slice of the same global batch, so the numbers are those of one process. DDP averages the
 gradients, or FSDP2 if the weights are sharded. Batch norm takes its statistics over the whole batch, with one
@@ -20,7 +20,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["Place", "find_device", "local", "session", "share_batch_norm", "spread", "without_sync"]
+from autogd.training.process import find_device
+
+__all__ = ["Place", "local", "session", "share_batch_norm", "spread", "without_sync"]
 
 # a process waits this long for another; if the other one died, torchrun ends the wait much sooner
 PATIENCE = timedelta(minutes=10)
@@ -102,7 +104,7 @@ def session(device: str = "auto") -> Iterator[Place]:
             raise
         detail = str(error).split("] ", 1)[-1].split(". ")[0]
         raise ConnectionError(
-            f"another process of this run died or was stopped ({detail}); go on from the last checkpoint with --resume"
+            f"another process of this run died or was stopped ({detail}); continue from the last checkpoint: --resume"
         ) from error
     finally:
         if start:
@@ -137,8 +139,8 @@ def spread(model: nn.Module, place: Place, shard: bool) -> nn.Module:
 
     devices = [place.device] if place.device.type == "cuda" else None
     parallel = DistributedDataParallel(model, device_ids=devices)
-    # Gloo's thread may still hold the tensors of its first broadcast. If an error frees the model at once, torch waits
-    # for that thread with the interpreter's lock in hand, and the thread for the lock: for ever
+    # Gloo's thread may still hold the tensors of its first broadcast. If an error frees the model now, torch holds the
+    # interpreter's lock and waits for that thread, and the thread waits for the lock: a deadlock
     place.wait()
     return parallel
 
@@ -208,7 +210,7 @@ def _global_batch_norm(self: _BatchNorm, x: Tensor) -> Tensor:
     over = [i for i in range(x.dim()) if i != 1]
     world = dist.get_world_size()
     wide = x if x.dtype == torch.float64 else x.float()
-    # slices are equal: one all-reduce collects the moments of every process, each in its row
+    # slices are equal, so one all-reduce collects the moments of all processes, one row for each
     variance, mean = torch.var_mean(wide, over, correction=0)
     mine = torch.zeros(world, 1, 1, dtype=wide.dtype, device=x.device)
     mine[dist.get_rank()] = 1
@@ -235,22 +237,3 @@ def _join(backend: str) -> None:
     store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
     fresh = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=PATIENCE)
-
-
-def find_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device of that name, if it is there; `auto` takes an accelerator if there is one.
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-        if device.type == "meta":
-            raise RuntimeError("its tensors have no values")
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        said = (str(error).strip().splitlines() or [""])[0].partition(". ")[0].rstrip(".")
-        raise ValueError(f"device: {name!r} cannot be used here ({said}); try cpu, or leave the option out") from error
-    return device

@@ -10,15 +10,12 @@ from torch import Tensor
 from autogd import baselines
 from autogd.training import checkpoint, distributed
 from autogd.training.config import Config
-from autogd.training.evaluation import evaluate, refresh_batch_norm
-from autogd.training.ledger import Ledger
-from autogd.training.measure import environment, peak_memory
+from autogd.training.measure import Ledger, environment, peak_memory
+from autogd.training.process import Stopped, listening, suitable_threads, using_threads
 from autogd.training.records import Run
 from autogd.training.schema import Field, check
 from autogd.training.setup import Setup
-from autogd.training.step import Diverged, refuse_non_finite, take_step
-from autogd.training.stop import Stopped, listening
-from autogd.training.threads import suitable, using
+from autogd.training.step import Diverged, evaluate, refresh_batch_norm, refuse_non_finite, take_step
 
 __all__ = ["Watch", "train"]
 
@@ -38,7 +35,7 @@ class Watch:
         """An epoch's line was written."""
 
     def end(self) -> None:
-        """Training is over, whatever ended it."""
+        """Training is over, for whatever reason."""
 
 
 def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     Args:
         run: the run's folder.
         watches: callbacks.
-        config: the run's own, except for where to run: another device, for example.
+        config: the settings, by default the run's own; only settings of the machine may differ, such as the device.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -58,7 +55,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     ('finished', 2)
     """
     over = run.summary()
-    if over is not None:  # do not write it again
+    if over is not None:  # nothing is left to do
         if over["status"] == "diverged":
             raise Diverged(str(over.get("error")))
         return over
@@ -66,7 +63,9 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
     with distributed.session(config.device) as place, listening() as request, ExitStack() as settings:
         first = place.rank == 0
         setup = Setup.build(config, place)
-        settings.enter_context(using(config.threads or suitable(setup.model, setup.sample(), setup.batch_size)))
+        settings.enter_context(
+            using_threads(config.threads or suitable_threads(setup.model, setup.sample(), setup.batch_size))
+        )
         progress = _resume(run, setup)
         epoch, done, seconds = progress["epoch"], progress["done"], progress["seconds"]
         ledger = progress["ledger"]
@@ -133,7 +132,7 @@ def train(run: Run, watches: Sequence[Watch] = (), config: Config | None = None)
 
 
 def _resume(run: Run, setup: Setup) -> dict[str, Any]:
-    """Where to start: at the newest checkpoint, or at step 0."""
+    """The progress to start from: the newest checkpoint's, or none."""
     newest = checkpoint.latest(run.checkpoints)
     ledger = Ledger(setup.steps_per_epoch, setup.place)
     progress: dict[str, Any] = {"epoch": 1, "done": 0, "seconds": 0.0}

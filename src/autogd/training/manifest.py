@@ -1,7 +1,7 @@
 """The manifest of a checkpoint: its files with their checksums, the position of each tensor, and every name.
 
-It is JSON with its own checksum. A file is read only after its checksum has been compared. Every entry of the manifest
-is checked before use, since a checkpoint may come from a stranger.
+It is JSON with its own checksum. A file is read only after its checksum is compared. Every entry of the manifest is
+checked before use, since a checkpoint may come from a stranger.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ _CHUNK = {
 }
 
 
-class Damaged(ValueError):  # noqa: N818 - what happened, not whose fault
+class Damaged(ValueError):  # noqa: N818 - named after the event, not an error of the code
     """A file of a checkpoint has changed since it was written."""
 
 
@@ -122,9 +122,9 @@ def read(folder: Path) -> Manifest:
         raise Damaged(str(error)) from error
     body = {name: value for name, value in found.items() if name != "sha256"}
     try:
-        # compare the text too: even an extra space was not written here
+        # compare the text too: an added space is damage as well
         if found["sha256"] != _own_checksum(body) or path.read_bytes() != _text(found).encode():
-            raise Damaged(f"{path}: not as it was written (its checksum of itself differs)")
+            raise Damaged(f"{path}: has changed since it was written (its own checksum differs)")
         return _checked(body)
     except Damaged:
         raise
@@ -182,7 +182,7 @@ def _checked(body: dict[str, Any]) -> Manifest:
 def _tensor(listed: Any, files: Mapping[str, tuple[int, str]], where: str) -> Saved:
     check(listed, _TENSOR, where)
     if listed["dtype"] not in _DTYPES:
-        raise ValueError(f"{where}: 'dtype': {listed['dtype'][:60]!r} is not one that torch knows")
+        raise ValueError(f"{where}: 'dtype': {listed['dtype'][:60]!r} is not a dtype of torch")
     dtype, size = _DTYPES[listed["dtype"]], _sides(listed["size"], f"{where}: 'size'")
     chunks = []
     for i, each in enumerate(listed["chunks"]):

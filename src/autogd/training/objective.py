@@ -1,4 +1,4 @@
-"""What a batch is judged by: its loss, and its accuracy if its labels are classes."""
+"""The loss of a batch, and its accuracy if the labels are classes."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 def choose(config: Config, task: Task) -> str:
-    """The name of the loss: as configured, or by the labels: the square loss for floats, else cross-entropy.
+    """The name of the loss: as configured, or the square loss for float labels and cross-entropy for integers.
 
     >>> from autogd.data import as_task
     >>> pair = torch.randn(6, 4), torch.randn(6)
@@ -31,7 +31,7 @@ def choose(config: Config, task: Task) -> str:
 
 
 def objective(loss: str, classes: int) -> Objective:
-    """The loss by name, of outputs and labels.
+    """The loss of that name, a function of outputs and labels.
 
     >>> float(objective("square", 4)(torch.zeros(1, 4), torch.tensor([0])))
     0.5
@@ -39,7 +39,7 @@ def objective(loss: str, classes: int) -> Objective:
     2.0
     """
     if loss in ("square", "mse"):
-        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves do not have the ½ of Example 1
+        factor = {"square": 1.0, "mse": 2.0}[loss]  # the published curves lack the ½ of Example 1
 
         def square(output: Tensor, labels: Tensor) -> Tensor:
             if labels.is_floating_point():

@@ -1,4 +1,4 @@
-"""A user's own code on the command line, `package.module:name` or `file.py:name`, and errors in it."""
+"""Find a user's own code from the command line, `package.module:name` or `file.py:name`, and locate errors in it."""
 
 import difflib
 import importlib
@@ -55,7 +55,7 @@ def find(place: str, wanted: str) -> Any:
 
 
 def make(place: str, wanted: str) -> Any:
-    """Call a factory without arguments and return its result; return a Module, or anything not callable, unchanged.
+    """Call a factory without arguments and return its result; return a Module or a value as it is.
 
     >>> make("torch.nn:Identity", "a Module")
     Identity()
@@ -76,7 +76,7 @@ def make(place: str, wanted: str) -> Any:
 
 
 def culprit(error: BaseException) -> str | None:
-    """The file, line, function and source of an error in the user's code; None if it is not there.
+    """The file, line, function and source of an error in the user's code; None if the error is elsewhere.
 
     >>> culprit(ValueError("ours")) is None
     True
@@ -99,7 +99,7 @@ def _from_package(name: str, place: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # missing in the user's own module: name the place
+            raise  # missing in the user's own module: the command line names the place
         raise ValueError(
             f"{place}: there is no module {error.name!r}, neither in {os.getcwd()} nor installed"
         ) from error

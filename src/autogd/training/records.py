@@ -1,8 +1,8 @@
 """A run is a folder: config.json, metrics.jsonl, summary.json and checkpoints.
 
 config.json and summary.json are written once, atomically. metrics.jsonl gets one line per epoch, which is synced to the
-disk before the epoch's checkpoint. So a kill between the two leaves one line too many, never one too few, and resuming
-removes it. Names, types and ranges are checked on reading.
+disk before the epoch's checkpoint. So a kill between the two leaves one line too many, never one too few, and
+resuming removes it. Names, types and ranges are checked on reading.
 """
 
 import json
@@ -69,7 +69,7 @@ class Run:
     @classmethod
     @contextmanager
     def created(cls, config: Config, path: Path | None = None) -> Iterator["Run"]:
-        """A new run; if an error ends the block before anything is trained, its folder goes again.
+        """A new run; if an error ends the block before anything is trained, its folder is removed.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,11 +103,11 @@ class Run:
             return
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         (self.path / "config.json").unlink(missing_ok=True)
-        with suppress(OSError):  # whatever else is there was not put there by this run
+        with suppress(OSError):  # keep it if it has other files
             self.path.rmdir()
 
     def extend(self, epochs: int) -> None:
-        """Have the run go on to more epochs: a finished one is open again."""
+        """Raise the number of epochs; a finished run can then be resumed."""
         config = self.config()
         if config.schedule != "constant":
             raise ValueError(
@@ -115,7 +115,7 @@ class Run:
                 "--schedule constant"
             )
         if epochs < config.epochs:
-            raise ValueError(f"--epochs: {self.path} has {config.epochs} in all already; name a larger number")
+            raise ValueError(f"--epochs: {self.path} has {config.epochs} epochs already; choose a larger number")
         write_whole(self.path / "config.json", json.dumps(replace(config, epochs=epochs).as_dict(), indent=1) + "\n")
         (self.path / "summary.json").unlink(missing_ok=True)
 
@@ -153,8 +153,8 @@ class Run:
         missing = [str(epoch) for epoch in range(1, epochs + 1) if epoch not in found]
         if missing:
             warnings.warn(
-                f"{metrics}: has no line for epoch {', '.join(missing)}, which the checkpoint is past; training goes "
-                "on without, and curves and totals will lack it",
+                f"{metrics}: has no line for epoch {', '.join(missing)}, though the checkpoint is later; training "
+                "continues, and curves and totals will not have it",
                 stacklevel=2,
             )
         if metrics.exists() and metrics.stat().st_size > end:
@@ -168,8 +168,8 @@ class Run:
         found = read_json(path)
         if found.get("status") not in ("finished", "diverged"):
             raise ValueError(
-                f"{path}: 'status': expected finished or diverged, found {str(found.get('status'))[:60]!r}; take the "
-                f"file away to have it written again: rm {shlex.quote(str(path))}, and resume"
+                f"{path}: 'status': expected finished or diverged, found {str(found.get('status'))[:60]!r}; remove the "
+                f"file to have it written again: rm {shlex.quote(str(path))}, and resume"
             )
         return found
 
@@ -187,7 +187,7 @@ class Run:
         return read_json(path) if path.is_file() else None
 
     def _lines(self, complete: bool = False) -> Iterator[tuple[dict[str, Any], int]]:
-        """Every complete line, checked, and its end in the file; `complete` if no key may be missing."""
+        """Every complete line, checked, and its end in the file; if `complete`, every key must be present."""
         path = self.path / "metrics.jsonl"
         end, before = 0, 0
         for number, text in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else [], start=1):
@@ -196,7 +196,7 @@ class Run:
                 line = _parse_line(text, f"{path}, line {number}", before, complete)
             except ValueError as error:
                 raise ValueError(
-                    f"{error}. Mend the line, or take it out and do without that epoch's numbers: "
+                    f"{error}. Mend the line, or remove it and lose that epoch's numbers: "
                     f"sed -i {number}d {shlex.quote(str(path))}"
                 ) from error
             before = line["epoch"]
@@ -287,7 +287,7 @@ def _parse_line(text: bytes, where: str, before: int, complete: bool) -> dict[st
 
 
 def _fresh(config: Config) -> Path:
-    """runs/digits-fcn-agd-20260131-120000, with a number appended if that is taken."""
+    """A new folder like runs/digits-fcn-agd-20260131-120000, with a number appended if that name is taken."""
     names = [short_name(name) for name in (config.data, config.model or "model", config.optimiser)]
     name = "-".join([*names, datetime.now().strftime("%Y%m%d-%H%M%S")])
     number = 1

@@ -1,6 +1,6 @@
-"""Every random number of a run is a function of its seed and of its place in the run.
+"""Every random number of a run is a function of the seed and of its place in the run.
 
-So no random state has to be saved: a resumed run draws the numbers that it would have drawn.
+So no random state is saved: a resumed run draws the same numbers as an uninterrupted one.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def plant(device: torch.device, *place: int | str) -> None:
     >>> plant(torch.device("cpu"), 7); bool(torch.rand(1) == first)
     True
     """
-    # torch.manual_seed looks for every kind of device, which is too slow for every step
+    # torch.manual_seed looks for every kind of device: too slow for every step
     seed = derive(*place)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

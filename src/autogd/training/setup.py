@@ -1,4 +1,4 @@
-"""From a config to what the loop needs: data, network, loss and optimiser, on their devices."""
+"""Build what the loop needs from a config: data, network, loss and optimiser, on their devices."""
 
 import dataclasses
 import math
@@ -59,7 +59,7 @@ class Setup:
         assert config.model is not None
         torch.manual_seed(seeds.derive(config.seed, "model"))
         model = _build(config, task)
-        # a user's own network may hold weights that were trained: they stay, unless it is asked for
+        # a user's own network may hold trained weights: keep them unless `start` is set
         if (config.start or ("torch" if is_pointer(config.model) else entry.start)) == "dimensional":
             initialise_(model, generator=seeds.generator(config.seed, "start"))
         model.to(place.device, DTYPES[config.precision])
@@ -75,13 +75,13 @@ class Setup:
 
     @property
     def batch_size(self) -> int:
-        """Samples per step: as configured, or all of them; divisible by the processes and pieces."""
+        """Samples per step: as configured, or all of them if there are fewer; divisible by processes and pieces."""
         pieces = self.place.world * self.config.accumulate
         return min(self.config.batch_size, self.samples // pieces * pieces)
 
     @property
     def samples(self) -> int:
-        """Training samples of an epoch; of a text, enough windows to cover it once, since they overlap."""
+        """Training samples of an epoch; for a text, whose windows overlap, enough to cover it once."""
         return len(self.task.train) // _stride(self.task.train)
 
     @property
@@ -105,7 +105,7 @@ class Setup:
         if self.task.augment is None:
             inputs, labels = self.task.train.batch(mine)
         else:
-            # drawn for the whole batch, so that a sample's crop does not depend on the number of processes
+            # draw for the whole batch, so that a sample's crop does not depend on the number of processes
             inputs, labels = self.task.train.batch(indices)
             generator = seeds.generator(self.config.seed, "augment", step)
             inputs = self.place.slice(self.task.augment(inputs, generator))
@@ -126,7 +126,7 @@ class Setup:
                 yield pieces
 
     def test_indices(self) -> Tensor:
-        """Every sample of the test set once; of a text, windows that do not overlap."""
+        """Every sample of the test set once; for a text, windows that do not overlap."""
         return torch.arange(0, len(self.task.test), _stride(self.task.test))
 
     def test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +144,7 @@ class Setup:
             return self.forward(inputs)
 
     def schedule(self, step: int) -> None:
-        """Set a rival's learning rates for a step; they depend only on its number, so nothing has to be saved."""
+        """Set a rival's learning rates for a step; they depend only on the step's number, so nothing is saved."""
         if self.config.schedule == "cosine":
             factor = 0.5 * (1 + math.cos(math.pi * step / self.steps))
             for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
@@ -165,7 +165,7 @@ def _layout(model: nn.Module, place: Place) -> torch.memory_format:
     The weights are not changed: torch propagates the layout of the images through the network.
     """
     kernels = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    # the first has three input channels; torch 2.13 crashes in the backward pass of strided 1 × 1 kernels of 4 channels
+    # skip the first, with three input channels; in torch 2.13, strided 1 × 1 kernels of 4 channels crash in backward
     inner = [size for kernel in kernels for size in (kernel.in_channels, kernel.out_channels)][1:]
     wide = bool(kernels) and min(inner) >= WIDE and all(kernel.groups == 1 for kernel in kernels)
     return torch.channels_last if wide and place.device.type == "cpu" else torch.contiguous_format
@@ -186,7 +186,7 @@ def _build(config: Config, task: Task) -> nn.Module:
         return models.build(config.model, task.input_shape, task.classes, **switches)  # type: ignore[arg-type]
     given = [f"--{name}" for name, value in switches.items() if value is not None]
     if given:
-        raise ValueError(f"{', '.join(given)}: for the networks of autogd; set it in {config.model}")
+        raise ValueError(f"{', '.join(given)}: only autogd's own networks take this; set it in {config.model}")
     model = make(config.model, "a Module")
     if not isinstance(model, nn.Module):
         raise ValueError(f"{config.model}: expected a torch.nn.Module, found a {type(model).__name__}")

@@ -17,7 +17,7 @@ __all__ = ["STATE", "check_names", "names", "pack", "read", "state_names", "unpa
 
 STATE = "state.json"
 
-# larger than any real state; they limit the work and memory that a forged one can cause
+# larger than for any real state; they limit the work and memory that a forged one can cause
 DEPTH = 32  # containers within containers
 LENGTH = 1000  # characters of a path
 COUNT = 1 << 22  # values
@@ -36,7 +36,7 @@ def pack(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """
     if isinstance(tree, Tensor):
         if path in tensors:
-            raise ValueError(f"{path}: two tensors of this name; keys of a state have to differ as text")
+            raise ValueError(f"{path}: two tensors have this name; the keys of a state must differ as text")
         tensors[path] = tree.detach()
         return {"tensor": path}
     if isinstance(tree, dict):
@@ -117,7 +117,7 @@ def _walk(node: Any, path: str, found: dict[str, str], depth: int) -> None:
     if depth > DEPTH or len(path) > LENGTH or len(found) >= COUNT:
         raise ValueError(f"{path[:200]!r}: more levels, characters or values than any state has")
     if path in found:
-        raise ValueError(f"{path[:200]!r}: there twice")
+        raise ValueError(f"{path[:200]!r}: appears twice")
     if not isinstance(node, dict):
         found[path] = type(node).__name__
         if found[path] not in KINDS[4:]:

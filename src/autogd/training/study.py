@@ -23,7 +23,7 @@ def run_study(
 ) -> list[Run]:
     """Train every trial in turn, in a folder of its name; a run that diverges is recorded as diverged.
 
-    `where` has settings of the machine (data_dir, device), which are not recorded.
+    `where` has the settings of the machine (data_dir, device), which are not recorded.
 
     >>> import tempfile
     >>> trial = {"small": Config(depth=2, width=8, epochs=1)}
@@ -33,7 +33,7 @@ def run_study(
     1
     """
     configs = {name: config.resolved() for name, config in trials.items()}
-    for name, config in configs.items():  # all that can be refused is, before anything is trained
+    for name, config in configs.items():  # refuse before anything is trained
         check_config(config)
         _known(folder / name, config)
     runs = []
@@ -41,14 +41,14 @@ def run_study(
         known = _known(folder / name, config)
         with Run.created(config, folder / name) if known is None else nullcontext(known) as run:
             if run.summary() is None:
-                with suppress(Diverged):  # the run's summary says so
+                with suppress(Diverged):  # it is in the run's summary
                     train(run, watches(name), dataclasses.replace(run.config(), **(where or {})))
         runs.append(run)
     return runs
 
 
 def _known(path: Path, config: Config) -> Run | None:
-    """The run that is recorded there, if it is one of these settings; None if there is none."""
+    """The run that is recorded there; None if there is none, an error if its settings differ."""
     if not (path / "config.json").exists():
         return None
     run = Run.open(path)

@@ -45,7 +45,7 @@ def check_config(config: Config, place: Place | None = None) -> baselines.Entry:
 
 
 def ready(config: Config, task: Task, inputs: Tensor, layout: torch.memory_format) -> Tensor:
-    """Inputs, prepared for the network."""
+    """The inputs in the scale, layout and precision of the network."""
     inputs = task.prepare(inputs)
     inputs = inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs.contiguous()
     return inputs.to(DTYPES[config.precision]) if inputs.is_floating_point() else inputs
@@ -67,7 +67,7 @@ def try_out(config: Config, task: Task, model: nn.Module, layout: torch.memory_f
         output = model.eval()(inputs)
     except Exception as error:
         if culprit(error) is not None:
-            raise  # an error in the user's code: name the place
+            raise  # an error in the user's own code: the command line names the place
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(f"model: {config.model} does not take {seen}: {said}") from error
     finally:

@@ -1,4 +1,4 @@
-/* The arithmetic of autogd.engine.distributed.rational, as multiplications of tiles of 16 x 16. */
+/* The arithmetic of autogd.engine.distributed.polar, as multiplications of tiles of 16 x 16. */
 #include "polar.h"
 
 #include <math.h>

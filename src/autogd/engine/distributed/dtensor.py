@@ -1,4 +1,4 @@
-"""The backend for tensors that lie over several ranks: DTensors, and copies under DDP."""
+"""The backend for tensors on several ranks: DTensors, and copies under DDP."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autogd.engine.backend import Norms, Step
+from autogd.engine.backend import Norms, SingleTensor, Step
 from autogd.engine.distributed.owners import flops
+from autogd.engine.distributed.polar import orthogonalise as rational
 from autogd.engine.distributed.ranks import SAME
-from autogd.engine.distributed.rational import orthogonalise as rational
 from autogd.engine.distributed.shards import is_sharded, local
 from autogd.engine.distributed.spread import Spread
 from autogd.engine.plan import Plan
-from autogd.engine.single_tensor import SingleTensor
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 
@@ -32,7 +31,7 @@ def is_native(plan: Plan) -> bool:
 def shares_work(plan: Plan, geometry: Geometry, momentum: float, copies: Any) -> bool:
     """Whether ranks that all hold copies of the plan's tensors share the work on its matrices.
 
-    They do not if each has the native backend, which costs less than the exchange by torch's operations.
+    They do not if each has the native backend: to work alone then costs less than to exchange matrices.
     """
     if copies is None or geometry != "spectral" or not plan.one_device or not any(flops(a) for a in plan.atoms):
         return False
@@ -40,10 +39,10 @@ def shares_work(plan: Plan, geometry: Geometry, momentum: float, copies: Any) ->
 
 
 class Sharded(SingleTensor):
-    """Sums over the pieces here, one all-reduce, then each rank moves its own piece.
+    """Each rank sums over its own piece, all-reduces the sums, and moves its own piece.
 
-    An orthogonalised direction needs the whole matrix: one rank owns it, gets its pieces, and sends the direction back
-    in pieces. Layouts and owners are worked out once.
+    An orthogonalised direction needs the whole matrix. One rank owns it, receives its pieces, and sends the direction
+    back in pieces. Layouts and owners are worked out once.
 
     Args:
         plan: the tensors.
@@ -107,7 +106,7 @@ class Sharded(SingleTensor):
         self.spread.directions(lambda i: self._ahead(grads[i], momenta[i], step), deliver, self.geometry)
 
     def local(self, tensor: Tensor) -> Tensor:
-        """The numbers of a tensor that are here."""
+        """The local shard of a tensor."""
         return local(tensor)
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pieces of matrices to their owners, directions back: two packed all-to-alls a round.
+"""Send pieces of matrices to their owners, and directions back: two packed all-to-alls per round.
 
 While one round is orthogonalised, the next one's pieces and the last one's directions travel.
 """
@@ -14,8 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.bundles import stacked
-from autogd.engine.distributed.owners import ROOM, Block, Layout, assign
+from autogd.engine.distributed.owners import ROOM, Block, assign
 from autogd.engine.distributed.pieces import Box
+from autogd.engine.distributed.shards import Layout
 from autogd.geometry.atom import Atom
 
 __all__ = ["Exchange"]
@@ -177,7 +178,7 @@ class Exchange:
         return into
 
     def _alike(self, indices: Sequence[int]) -> list[list[int]]:
-        """Blocks of one shape and atom, together."""
+        """Group blocks by shape and atom."""
         found: dict[Any, list[int]] = {}
         for index in indices:
             block = self.ownership.blocks[index]

@@ -1,25 +1,23 @@
-"""One owner a matrix: which rank orthogonalises what, and what that costs each rank.
+"""One owner per matrix: which rank orthogonalises what, and what that costs each rank.
 
 Every rank works out the same plan, from shapes and placements alone. A tensor is cut into blocks of whole matrices. The
-most expensive block goes first, each to the rank that has the least to do so far. So equal shapes are spread over the
-ranks, and a shape that occurs once goes to the rank with room. No tensor's numbers are read here.
+most expensive blocks are assigned first, each to the rank with the least work so far. So equal shapes are spread over
+the ranks. No tensor's numbers are read here.
 """
 
 import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from autogd.engine.distributed.pieces import Piece
-from autogd.engine.distributed.shards import Split, piece_at
+from autogd.engine.distributed.shards import Layout
 from autogd.geometry.atom import Atom
 
 __all__ = [
     "ROOM",
     "Block",
-    "Layout",
     "Ownership",
     "Traffic",
     "assign",
@@ -31,46 +29,6 @@ __all__ = [
 ]
 
 ROOM = 1 << 26  # numbers that a rank may receive in one round, unless a single matrix has more
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies over the ranks of a group.
-
-    Args:
-        shape: of the whole tensor.
-        splits: the mesh axes that cut it.
-        coordinates: the mesh coordinate of each rank of the group.
-
-    >>> rows = Layout((4, 2), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
-    >>> rows.piece(1).rows[0], rows.same_copy(0, 1)
-    ((range(2, 4),), True)
-    """
-
-    shape: tuple[int, ...]
-    splits: tuple[Split, ...]
-    coordinates: tuple[tuple[int, ...], ...]
-
-    def piece(self, rank: int) -> Piece:
-        """What a rank of the group holds."""
-        place = self.coordinates[rank]
-        return _piece(self.shape, self.splits, tuple(0 if i in self._uncut else c for i, c in enumerate(place)))
-
-    def same_copy(self, one: int, other: int) -> bool:
-        """Whether two ranks hold pieces of the same copy of the tensor; HSDP and DDP have several copies."""
-        here, there = self.coordinates[one], self.coordinates[other]
-        return all(here[axis] == there[axis] for axis in self._uncut)
-
-    @cached_property
-    def _uncut(self) -> tuple[int, ...]:
-        """The mesh axes along which there are copies."""
-        cut = {split.axis for split in self.splits}
-        return tuple(axis for axis in range(len(self.coordinates[0])) if axis not in cut)
-
-
-@lru_cache(maxsize=1 << 16)
-def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[int, ...]) -> Piece:
-    return piece_at(shape, splits, coordinate)
 
 
 @dataclass(frozen=True)
@@ -131,7 +89,7 @@ def flops(atom: Atom) -> int:
 
 
 def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list[Block]:
-    """A tensor as blocks of whole matrices: at most one a rank, cut where its parts lie one after the other.
+    """A tensor as blocks of whole matrices: at most one per rank, cut between successive parts.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
@@ -152,9 +110,9 @@ def blocks_of(tensor: int, shape: Sequence[int], atom: Atom, ranks: int) -> list
 
 
 def is_local(layout: Layout, atom: Atom) -> bool:
-    """Whether every matrix lies whole on some rank, as experts do that are cut along the first dimension.
+    """Whether each matrix is whole on some rank, as with experts that are cut along the first dimension.
 
-    Then nothing is exchanged. A tensor that is whole everywhere does not count: its copies share the work.
+    Then nothing is exchanged. This excludes a tensor that is whole on all ranks: they share the work on its copies.
     """
     if not layout.splits:
         return False
@@ -162,13 +120,14 @@ def is_local(layout: Layout, atom: Atom) -> bool:
 
 
 def kept_cut(tensors: Sequence[tuple[int, Layout, Atom]]) -> list[int]:
-    """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.slabs`).
+    """The matrices that get no owner: they stay cut, and the ranks sum their grams (`autogd.engine.distributed.polar`).
 
-    Such a matrix is cut along its longer side alone, and one owner of it would have more to do than every rank has if
-    all of them multiply their slabs, and work out side³ besides.
+    Such a matrix is cut along its longer side alone. An owner of it would have more work than each rank has if all
+    ranks multiply their slabs and each repeats the work on the gram, side³.
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
+    >>> from autogd.engine.distributed.shards import Split
     >>> ranks = tuple((rank,) for rank in range(8))
     >>> rows = {n: Layout((n, 4), (Split(axis=0, dim=0, ways=8),), ranks) for n in (4, 4000)}
     >>> kept_cut([(number, rows[n], matrix(torch.zeros(n, 4))) for number, n in enumerate((4, 4000, 4))])
@@ -210,7 +169,7 @@ def assign(tensors: Sequence[tuple[int, Sequence[int], Atom]], ranks: int, room:
     >>> assign([(i, shape, matrix(torch.zeros(shape))) for i, shape in enumerate(shapes)], ranks=2).owners
     (0, 1, 0)
     """
-    # equal tensors stand together, so that they go round the ranks, and one round has work for all of them
+    # sort equal tensors next to each other: all ranks get some of them, in the same round
     each = [(tuple(shape), atom, blocks_of(number, shape, atom, ranks)) for number, shape, atom in tensors]
     each.sort(key=lambda e: (-max(block.flops for block in e[2]), e[0], e[1].shape, e[1].rows, e[2][0].tensor))
     cut = [blocks for _, _, blocks in each]
@@ -245,6 +204,7 @@ def traffic(ownership: Ownership, layouts: dict[int, Layout]) -> list[Traffic]:
 
     >>> import torch
     >>> from autogd.geometry.atom import matrix
+    >>> from autogd.engine.distributed.shards import Split
     >>> rows = Layout((4, 4), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
     >>> [(t.sent, t.received) for t in traffic(assign([(0, (4, 4), matrix(torch.zeros(4, 4)))], 2), {0: rows})]
     [(8, 8), (8, 8)]

@@ -1,7 +1,7 @@
 """A rank's piece of a tensor, and the arithmetic on it.
 
-A piece is a product of row sets, one set for each dimension of the tensor. Squared norms of pieces add up to the whole
-tensor's over the ranks.
+A piece is a product of row sets, one set for each dimension of the tensor. Summed over the ranks, the
+squared norms of the pieces are that of the tensor.
 """
 
 import math
@@ -116,7 +116,7 @@ class Piece:
         return sums.flatten()
 
     def spread(self, values: Tensor, atom: Atom) -> Tensor:
-        """One number a part, shaped to multiply the piece in the shape that `cut` gives it."""
+        """One number per part, shaped to multiply the piece in the shape that `cut` gives it."""
         view = self._view(atom, values.device)
         values = values.view(view.counts)
         for at, (rows, _) in view.parts.items():

@@ -8,7 +8,6 @@ experts): G and the depth are then sums over that group, and a tensor that sever
 
 import hashlib
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +21,7 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.reading.chain import Runs, joined
 
-__all__ = [
-    "SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of", "refuse_flat",
-    "refuse_zero_redundancy",
-]  # fmt: skip
+__all__ = ["SAME", "Others", "Peers", "find_peers", "group_of", "others_of", "ranks_of"]
 
 SAME = 1e-3  # relative difference of gradient norms that rounding and atomics on a GPU stay below
 CHUNK = 1 << 22  # numbers of a tensor that are summed in one call
@@ -131,15 +127,15 @@ def _compare(named: Mapping[str, Tensor], group: Any, owner: str) -> Peers:
     plain = {name: p for name, p in named.items() if not is_sharded(p)}
     if not plain:
         return Peers()
-    moving = torch.tensor([[0.0, 0.0, _moving(named)]], dtype=torch.float64)
-    prints = torch.cat([*(_fingerprint(p).cpu() for p in plain.values()), moving]).to(device)
+    found_any = torch.tensor([[0.0, 0.0, _has_gradient(named)]], dtype=torch.float64)
+    prints = torch.cat([*(_fingerprint(p).cpu() for p in plain.values()), found_any]).to(device)
     extremes = torch.stack([prints, -prints])
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
     settled = bool(extremes[0, -1, 2])
     high, low = extremes[0, :-1], -extremes[1, :-1]
-    apart = (high - low) > SAME * torch.maximum(high.abs(), low.abs())
-    apart[:, :2] = high[:, :2] != low[:, :2]
-    weights, gradients = apart[:, :2].any(1).tolist(), apart[:, 2].tolist()
+    unequal = (high - low) > SAME * torch.maximum(high.abs(), low.abs())
+    unequal[:, :2] = high[:, :2] != low[:, :2]
+    weights, gradients = unequal[:, :2].any(1).tolist(), unequal[:, 2].tolist()
     names = list(plain)
     differ = [name for name, w, g in zip(names, weights, gradients, strict=True) if w or g]
     if not differ:
@@ -167,7 +163,7 @@ def _count(named: Mapping[str, Tensor], group: Any, runs: Runs) -> Peers:
     """How many ranks of the group hold each tensor; and D, of stages one after the other."""
     mine = [(_key(name, p), float(_gradient_norm(p))) for name, p in named.items()]
     every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, (runs, mine, _moving(named)), group=group)
+    dist.all_gather_object(every, (runs, mine, _has_gradient(named)), group=group)
     shares = {}
     held: dict[int, list[float]] = {}
     for _, tensors, _ in every:
@@ -180,7 +176,7 @@ def _count(named: Mapping[str, Tensor], group: Any, runs: Runs) -> Peers:
     each = [runs for runs, _, _ in every]
     chain = joined(each) if staged else max(runs.longest for runs in each)
     inner = staged and dist.get_rank(group) < len(every) - 1
-    settled = any(moving for _, _, moving in every)
+    settled = any(found_any for _, _, found_any in every)
     return Peers(group, shares=shares, chain=chain, inner=inner, settled=settled)
 
 
@@ -210,7 +206,7 @@ def _fingerprint(parameter: Tensor) -> Tensor:
     return torch.nan_to_num(sums).unsqueeze(0)
 
 
-def _moving(named: Mapping[str, Tensor]) -> bool:
+def _has_gradient(named: Mapping[str, Tensor]) -> bool:
     """Whether any gradient here is not zero."""
     grads = (local(parameter.grad) for parameter in named.values() if parameter.grad is not None)
     return any(bool((grad.coalesce()._values() if grad.is_sparse else grad).any()) for grad in grads)
@@ -258,29 +254,3 @@ def group_of(ranks: Sequence[int]) -> Any:
     if key not in _made:
         _made[key] = dist.new_group(list(ranks), use_local_synchronization=True)
     return _made[key]
-
-
-def refuse_flat(named: Mapping[str, Tensor], owner: str) -> None:
-    """FSDP1 keeps flat pieces of several parameters; norms of matrices cannot be told from them."""
-    for name, parameter in named.items():
-        if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
-            raise ValueError(
-                f"{name}: FullyShardedDataParallel (FSDP1) has flattened this parameter, and {owner} needs its shape. "
-                "Use FSDP2 instead: torch.distributed.fsdp.fully_shard(model)"
-            )
-
-
-def refuse_zero_redundancy(owner: str) -> None:
-    """ZeroRedundancyOptimizer gives every rank other parameters; each would get a learning rate of its own."""
-    name = "torch.distributed.optim.zero_redundancy_optimizer"
-    if name not in sys.modules:
-        return
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == name:
-            raise ValueError(
-                f"{owner} inside ZeroRedundancyOptimizer: every rank would see a part of the model and get a learning "
-                "rate of its own. Use FSDP2 instead: torch.distributed.fsdp.fully_shard(model), then "
-                f"{owner}(model); the optimiser's state is then a share on each rank, too"
-            )
-        frame = frame.f_back  # type: ignore[assignment]

@@ -1,15 +1,16 @@
-"""How a DTensor is cut: along some of its dimensions, by one or several axes of a device mesh."""
+"""Shards: how a tensor is cut along some of its dimensions, by one or several axes of a device mesh."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from torch import Tensor
 
 from autogd.engine.distributed.pieces import Piece, Rows
 
-__all__ = ["Split", "aligned", "cut_rows", "is_sharded", "local", "piece_at", "piece_of", "splits_of"]
+__all__ = ["Layout", "Split", "aligned", "cut_rows", "is_sharded", "local", "piece_at", "piece_of", "splits_of"]
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,58 @@ class Split:
     factor: int = 1
 
 
+@dataclass(frozen=True)
+class Layout:
+    """The shards of a tensor on the ranks of a group.
+
+    Args:
+        shape: of the whole tensor.
+        splits: the mesh axes that cut it.
+        coordinates: the mesh coordinate of each rank of the group.
+
+    >>> rows = Layout((4, 2), (Split(axis=0, dim=0, ways=2),), ((0,), (1,)))
+    >>> rows.piece(1).rows[0], rows.same_copy(0, 1)
+    ((range(2, 4),), True)
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[Split, ...]
+    coordinates: tuple[tuple[int, ...], ...]
+
+    def piece(self, rank: int) -> Piece:
+        """What a rank of the group holds."""
+        place = self.coordinates[rank]
+        return _piece(self.shape, self.splits, tuple(0 if i in self._uncut else c for i, c in enumerate(place)))
+
+    def same_copy(self, one: int, other: int) -> bool:
+        """Whether two ranks hold pieces of the same copy of the tensor; HSDP and DDP have several copies."""
+        here, there = self.coordinates[one], self.coordinates[other]
+        return all(here[axis] == there[axis] for axis in self._uncut)
+
+    @cached_property
+    def _uncut(self) -> tuple[int, ...]:
+        """The mesh axes along which there are copies."""
+        cut = {split.axis for split in self.splits}
+        return tuple(axis for axis in range(len(self.coordinates[0])) if axis not in cut)
+
+
+@lru_cache(maxsize=1 << 16)
+def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[int, ...]) -> Piece:
+    return piece_at(shape, splits, coordinate)
+
+
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is a DTensor."""
-    return hasattr(tensor, "placements")  # told without importing its package
+    return hasattr(tensor, "placements")  # recognised without importing its package
 
 
 def local(tensor: Any) -> Tensor:
-    """What is here of a DTensor, as a view; any other tensor itself."""
+    """The local shard of a DTensor, as a view; any other tensor as it is."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def aligned(grad: Any, parameter: Any) -> Tensor:
-    """A gradient, cut as its parameter is: some layers leave it as a sum that is still to be taken."""
+    """A gradient, sharded as its parameter is: some layers leave it as a partial sum."""
     if not is_sharded(grad) or grad.placements == parameter.placements:
         return grad
     return grad.redistribute(placements=parameter.placements)

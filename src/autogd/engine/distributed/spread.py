@@ -1,4 +1,4 @@
-"""Tensors that lie over several ranks: sums of all pieces, and directions from one owner a matrix."""
+"""Tensors over several ranks: sums over all pieces, and directions from one owner per matrix."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autogd.engine.distributed.exchange import Exchange
-from autogd.engine.distributed.owners import Layout, flops, is_local, kept_cut
+from autogd.engine.distributed.owners import flops, is_local, kept_cut
 from autogd.engine.distributed.pieces import Piece
+from autogd.engine.distributed.polar import Slabs
 from autogd.engine.distributed.ranks import group_of, ranks_of
-from autogd.engine.distributed.shards import is_sharded, local, piece_of, splits_of
-from autogd.engine.distributed.slabs import Slabs
+from autogd.engine.distributed.shards import Layout, is_sharded, local, piece_of, splits_of
 from autogd.geometry.atom import Atom
 from autogd.geometry.direction import Geometry, unit_direction
 from autogd.geometry.norms import accumulation_dtype
@@ -23,11 +23,11 @@ Deliver = Callable[[int, Tensor], None]
 
 
 class Spread:
-    """How the tensors of a step lie over the ranks; worked out once, from shapes and placements alone.
+    """Where the pieces of a step's tensors are; worked out once, from shapes and placements alone.
 
     Args:
         tensors: DTensors, and plain tensors that are whole here.
-        atoms: one a tensor.
+        atoms: one per tensor.
         copies: the group whose ranks all hold the plain tensors, as under DDP, and share the work on them; None if
             each rank does its own.
         orthogonalise: another polar factor than the one that `unit_direction` takes.
@@ -59,7 +59,7 @@ class Spread:
         return torch.cat(each)
 
     def reduce(self, sums: Tensor) -> Tensor:
-        """Sums of pieces, one a part along the last dimension, added up over the ranks that the parts are cut over."""
+        """Sums of pieces, one per part along the last dimension, all-reduced over the ranks that cut the part."""
         for group, index in self._sums:
             if index is None:
                 sums = sums.contiguous()
@@ -76,7 +76,7 @@ class Spread:
         return _sums(piece, atom) if place is None else place.sums(piece, atom)
 
     def scale_(self, number: int, piece: Tensor, factors: Tensor) -> Tensor:
-        """Multiply the piece here by one number a part, in place."""
+        """Multiply the piece here by one number per part, in place."""
         atom, place = self.atoms[number], self.pieces[number]
         factors = factors.to(piece)
         if place is None:
@@ -120,7 +120,7 @@ class Spread:
         return atom.join(self._orthogonalise(atom.matrices(stack))).reshape(stack.shape)
 
     def _divide(self, pieces: dict[int, Tensor], deliver: Deliver) -> None:
-        """Every part over its Frobenius norm."""
+        """Divide every part by its Frobenius norm."""
         some = list(pieces)
         dtype = self._dtype(list(pieces.values()))
         found: dict[int, Tensor | None] = dict.fromkeys(range(len(self.atoms)))
@@ -193,7 +193,7 @@ class Spread:
 
 
 def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """The type in which matrices travel: bfloat16 where `polar` multiplies in half precision.
+    """The type in which matrices are sent: bfloat16 if `polar` multiplies in half precision.
 
     >>> wire_dtype(torch.float32, "cuda"), wire_dtype(torch.float32, "cpu")
     (torch.bfloat16, torch.float32)
@@ -202,7 +202,7 @@ def wire_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
 
 
 def _layout(tensor: Any, copies: Any) -> tuple[tuple[int, ...], Layout] | None:
-    """The ranks that hold a tensor, in order, and how it lies over them; None if it is this rank's own."""
+    """The ranks that hold a tensor, in order, and its layout over them; None if this rank alone holds it."""
     if is_sharded(tensor):
         mesh = tensor.device_mesh.mesh
         ranks = tuple(sorted(mesh.flatten().tolist()))

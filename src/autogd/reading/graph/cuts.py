@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from autogd.geometry.atom import Atom
-from autogd.geometry.depth import LOOKUP, VECTOR
+from autogd.geometry.atoms import LOOKUP, VECTOR
 from autogd.reading.graph.axes import Factor
 from autogd.reading.graph.computation import Graph
 from autogd.reading.graph.use import Use

@@ -1,13 +1,16 @@
-"""Print the ten words that the other commands use, and their meanings.
-
-example: autogd glossary
-"""
+"""Commands that help with the others: glossary and completion."""
 
 import json
+import tempfile
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
 
-__all__ = ["WORDS", "Options", "markdown", "run"]
+import tyro
+
+__all__ = ["WORDS", "Completion", "Glossary", "markdown", "script"]
 
 WORDS = {
     "atom": "A parameter's role in the theory: matrix, kernel, embedding, bias or gain. It says how the tensor is cut "
@@ -33,22 +36,24 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `autogd glossary` takes."""
+class Glossary:
+    """Print the ten words that the other commands use, and their meanings.
+
+    example: autogd glossary
+    """
 
     json: bool = False
     """print JSON instead of text"""
 
-
-def run(options: Options) -> int:
-    """Print the words."""
-    if options.json:
-        print(json.dumps(WORDS, ensure_ascii=False, indent=1))
-    else:
-        for word, meaning in WORDS.items():
-            print(word)
-            print(textwrap.fill(meaning, 78, initial_indent="  ", subsequent_indent="  "))
-    return 0
+    def run(self) -> int:
+        """Print the words."""
+        if self.json:
+            print(json.dumps(WORDS, ensure_ascii=False, indent=1))
+        else:
+            for word, meaning in WORDS.items():
+                print(word)
+                print(textwrap.fill(meaning, 78, initial_indent="  ", subsequent_indent="  "))
+        return 0
 
 
 def markdown() -> str:
@@ -65,3 +70,42 @@ def markdown() -> str:
     for word, meaning in WORDS.items():
         lines += ["", f"**{word}**: {meaning}"]
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print a script for a shell, to complete the commands and their options.
+
+    example: autogd completion bash >> ~/.bashrc
+    """
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """which shell"""
+    json: bool = False
+    """print JSON instead of the bare script"""
+
+    def run(self) -> int:
+        """Print the script."""
+        text = script(self.shell)
+        print(json.dumps({"shell": self.shell, "script": text}) if self.json else text)
+        return 0
+
+
+def script(shell: str) -> str:
+    """The shell's completion script, for every command.
+
+    >>> "--optimiser" in script("bash")
+    True
+    """
+    from autogd.cli.main import COMMANDS, find  # imported late: main imports this file
+
+    commands = [
+        Annotated[find(name)[0], tyro.conf.subcommand(name=name, description=purpose)]
+        for name, purpose in COMMANDS.items()
+    ]
+    every: Any = Union[tuple(commands)]  # noqa: UP007  # `|` does not take a list
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "script"
+        with suppress(SystemExit):  # tyro exits after it has written the script
+            tyro.cli(every, prog="autogd", args=["--tyro-write-completion", shell, str(written)])
+        return written.read_text()

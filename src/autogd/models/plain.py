@@ -1,10 +1,35 @@
-"""VGG-16 for small images."""
+"""Networks without residual branches: fully-connected, and VGG-16."""
+
+import math
+from itertools import pairwise
 
 from torch import Tensor, nn
 
-from autogd.models.fcn import FCN
+__all__ = ["FCN", "VGG16"]
 
-__all__ = ["VGG16"]
+
+class FCN(nn.Module):
+    """`depth` linear layers with relu(z)·√2 between them, which keeps the root-mean-square of activations at one.
+
+    >>> import torch
+    >>> FCN(depth=3, width=16, d_in=8, d_out=2)(torch.randn(5, 8)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(self, depth: int, width: int, d_in: int, d_out: int, bias: bool = False) -> None:
+        super().__init__()
+        if depth < 1:
+            raise ValueError(f"depth: an FCN has at least one layer, found {depth}")
+        sizes = [d_in, *[width] * (depth - 1), d_out]
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=bias) for a, b in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a batch of inputs, flattened if they are images."""
+        x = x.flatten(1)
+        for layer in self.layers[:-1]:
+            x = nn.functional.relu(layer(x)) * math.sqrt(2)
+        return self.layers[-1](x)
+
 
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))  # convolutions and relative width of each stage
 
@@ -16,8 +41,8 @@ class VGG16(nn.Module):
     pixels, has 4,096. Images of any size work, since pooling rounds up and the last map is averaged.
 
     Args:
-        classes: how many outputs.
-        channels: of the images.
+        classes: number of outputs.
+        channels: channels of the images.
         width: channels of the first stage.
         bias: whether convolutions and linear layers have biases.
         affine: whether norm layers have gains and biases.
