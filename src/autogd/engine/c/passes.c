@@ -28,9 +28,10 @@ static double sum_of_squares(const float *x, int64_t n) {
         for (int k = 0; k < PLACES; k++)
             for (int j = 0; j < LINE; j++) sums[k][j] += x[k * gap + i + j] * x[k * gap + i + j];
     for (int64_t i = PLACES * each; i < n; i++) sums[0][0] += x[i] * x[i];
-    double sum = 0;
+    double lines[LINE] = {0}, sum = 0;
     for (int k = 0; k < PLACES; k++)
-        for (int j = 0; j < LINE; j++) sum += sums[k][j];
+        for (int j = 0; j < LINE; j++) lines[j] += sums[k][j];
+    for (int j = 0; j < LINE; j++) sum += lines[j];
     return sum;
 }
 
