@@ -12,23 +12,26 @@
 const char *autogd_source(void) { return AUTOGD_SOURCE; }
 
 /* A thread reads and writes alternately in several places of a tensor: the processor prefetches from each, and memory is
- * up to a third faster than in one place. Four places are best to read, two to write, and one for three tensors. */
+ * up to a third faster than in one place. Four places are best to read, two to write, and one for three tensors. Places
+ * that are close together are slower than one. */
 #define PLACES 4
 #define LINE 16 /* numbers to read in one place before the next */
 #define STRETCH 64 /* numbers to write in one place before the other */
+#define SHORT 16384 /* numbers of one run whose places would be close together */
 #define LONG 65536 /* numbers of one run that are summed in float32, in 64 sums, before they are added to a double */
 
 FOR_EVERY_PROCESSOR
 static double sum_of_squares(const float *x, int64_t n) {
     float sums[PLACES][LINE] = {{0}};
-    const int64_t each = n / (PLACES * LINE) * LINE;
-    for (int64_t i = 0; i < each; i += LINE)
+    const int64_t each = n / (PLACES * LINE) * LINE, gap = n < SHORT ? LINE : each, step = n < SHORT ? PLACES * LINE : LINE;
+    for (int64_t i = 0; i < each / LINE * step; i += step)
         for (int k = 0; k < PLACES; k++)
-            for (int j = 0; j < LINE; j++) sums[k][j] += x[k * each + i + j] * x[k * each + i + j];
+            for (int j = 0; j < LINE; j++) sums[k][j] += x[k * gap + i + j] * x[k * gap + i + j];
     for (int64_t i = PLACES * each; i < n; i++) sums[0][0] += x[i] * x[i];
-    double sum = 0;
+    double lines[LINE] = {0}, sum = 0;
     for (int k = 0; k < PLACES; k++)
-        for (int j = 0; j < LINE; j++) sum += sums[k][j];
+        for (int j = 0; j < LINE; j++) lines[j] += sums[k][j];
+    for (int j = 0; j < LINE; j++) sum += lines[j];
     return sum;
 }
 
@@ -167,17 +170,19 @@ static inline __attribute__((always_inline)) void add_here(float *restrict weigh
     }
 }
 
-/* n numbers and, alternately, n more that begin `gap` later; none if `gap` is 0. */
+/* n numbers and, alternately, n more that begin `gap` later; none if `gap` is 0. Each place has loads of its own: some
+ * processors prefetch by the address of the load, and are twice as slow if one load alternates between places. */
 static inline __attribute__((always_inline)) void add_by_turns(float *weight, float *average, const float *grad, float scale,
                                                                const float *scales, mixture by, int64_t n, int64_t gap) {
     for (int64_t i = 0; i < n; i += STRETCH) {
         const int64_t some = n - i < STRETCH ? n - i : STRETCH;
-        for (int64_t at = i; at <= i + gap; at += gap ? gap : n) {
-            float *to = average ? average + at : NULL;
-            const float *with = scales ? scales + i : NULL;
-            if (some == STRETCH) add_here(weight + at, to, grad + at, scale, with, by, STRETCH);
-            else add_here(weight + at, to, grad + at, scale, with, by, some);
-        }
+        float *to = average ? average + i : NULL;
+        const float *with = scales ? scales + i : NULL;
+        if (some == STRETCH) add_here(weight + i, to, grad + i, scale, with, by, STRETCH);
+        else add_here(weight + i, to, grad + i, scale, with, by, some);
+        if (!gap) continue;
+        if (some == STRETCH) add_here(weight + gap + i, NULL, grad + gap + i, scale, with, by, STRETCH);
+        else add_here(weight + gap + i, NULL, grad + gap + i, scale, with, by, some);
     }
 }
 
@@ -231,10 +236,11 @@ static void apply_rows(const tensor *t, int64_t block, int64_t row, int64_t rows
         for (int64_t i = 0; i < rows * t->run; i += n) add(weight + i, average + i, grad + i, scale, each, by, n, 0);
         return;
     }
-    /* of a part that is one run, each half is a row */
-    const int64_t n = t->part ? t->run : rows / 2, half = t->part ? rows / 2 : 1, done = 2 * half * n;
-    for (int64_t i = 0; i < half * n; i += n) add(weight + i, NULL, grad + i, scale, each, by, n, half * n);
-    if (done < rows * t->run) add(weight + done, NULL, grad + done, scale, each, by, rows * t->run - done, 0);
+    /* two places: of a part that is one run, each half is a row */
+    const int64_t all = rows * t->run, half = t->part ? rows / 2 * t->run : rows < SHORT ? 0 : rows / 2;
+    const int64_t n = t->part ? t->run : half;
+    for (int64_t i = 0; i < half; i += n) add(weight + i, NULL, grad + i, scale, each, by, n, half);
+    if (2 * half < all) add(weight + 2 * half, NULL, grad + 2 * half, scale, each, by, all - 2 * half, 0);
 }
 
 /* Gives every part's norm if `norms` is not null. Otherwise adds to every part its gradient times its scale, and moves the
