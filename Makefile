@@ -40,7 +40,7 @@ docs-check: docs  ## links, images and formulas of the site, in a browser
 release-check: lint test docs-check  ## what has to hold before a version is tagged; leaves both archives in dist/
 	rm -rf dist
 	$(BIN)/python -m build
-	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/startup.py import
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -42,6 +42,6 @@ with tempfile.TemporaryDirectory() as folder:
     trainer.train()
     logits = torch.as_tensor(trainer.predict(samples[:40]).predictions)
 
-# the digits of a number follow from those before, but for where in it a row begins
+# each digit follows from those before; only the start of a row is random
 accuracy = (logits[:, 8:-1].argmax(-1) == rows[:40, 9:]).float().mean()
 print(f"η {optimiser.learning_rate:.4f}, test accuracy {accuracy:.1%}")

@@ -26,6 +26,6 @@ for _ in range(5):
         accelerator.backward(cross_entropy(model(images), targets))
         optimiser.step()
 
-with agd.averaged(), torch.no_grad():  # what `prepare` returned is a wrapper: `averaged` and η are on what it wraps
+with agd.averaged(), torch.no_grad():  # `prepare` returns a wrapper, which has neither `averaged` nor η
     hits = [accelerator.gather_for_metrics(model(images).argmax(1) == targets) for images, targets in test]
     accelerator.print(f"η {agd.learning_rate:.4f}, test accuracy {torch.cat(hits).float().mean():.1%}")

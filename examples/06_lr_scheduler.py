@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader
 
 import autogd
-from autogd import AGD  # StochasticAGD measures what its steps do, and in time makes up for any schedule
+from autogd import AGD  # the η of StochasticAGD falls by itself, so it needs no schedule
 from digits import test_inputs, test_labels, train_samples
 
 torch.manual_seed(0)

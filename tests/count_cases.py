@@ -70,7 +70,7 @@ def counts(rank, world, given):
 
 
 def gpt2_small(rank, world, given):
-    """Count one step at the shapes of GPT-2 small; `benchmarks/scale_counted.py` records it. It takes minutes."""
+    """Count one step at the shapes of GPT-2 small; `benchmarks/ranks.py counted` records it. It takes minutes."""
     mesh = init_device_mesh("cpu", (world,))
     optimiser = StochasticAGD(placed(gpt2().to_empty(device="cpu"), mesh, [Shard(0)]))
     # a CPU multiplies bfloat16 many times faster than float16; the products are the same

@@ -151,7 +151,7 @@ def in_float32(rank, world, given):
 
     FSDP2 adds up gradients in another order, which moves them by 1e-7. A polar factor multiplies that, if the momentum
     has small singular values. Momentum is held in bfloat16, and where such a difference falls on an edge of its
-    rounding, it becomes 1/256 of that number. `benchmarks/apart.py` prints the figures.
+    rounding, it becomes 1/256 of that number. `benchmarks/ranks.py apart` prints the figures.
     """
     one = in_float32_alone(StochasticAGD)
     moved = apart(in_float32_alone(Moved), one)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")])
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+DOCUMENTS = sorted([*PAGES, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")])
 
 
 def blocks(path: Path) -> list[str]:
@@ -26,3 +27,12 @@ def test_links_within_the_project_lead_somewhere(path):
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
     missing = [t for t in targets if "://" not in t and not t.startswith("mailto:") and not (path.parent / t).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_files_of_the_project_that_a_document_names_exist(path):
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`(?:python )?([\w./-]+/[\w.-]+\.(?:py|md|yml|yaml|jsonl))", prose)
+    places = (ROOT, ROOT / "src" / "autogd", path.parent)
+    own = [name for name in named if not name.startswith(("path/to/", "runs/"))]
+    assert [name for name in own if not any((place / name).exists() for place in places)] == []

@@ -17,7 +17,7 @@ from autogd.report.markdown import filled
 from autogd.training import Run
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "front_page.py"))
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
 README = (ROOT / "README.md").read_text()
 START, TRAINING = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("start", "training"))
 POINTS = 0.015  # tolerance: accuracies on 360 images may differ between processors
@@ -30,7 +30,7 @@ def blocks(text):
 @pytest.mark.parametrize("name", ["README", "WHEN_NOT"])
 def test_verdicts_and_tables_are_those_of_the_records(name):
     page, parts = SCRIPT[name], SCRIPT[{"README": "readme", "WHEN_NOT": "when_not"}[name]]()
-    assert filled(page.read_text(), parts) == page.read_text(), "run: python benchmarks/front_page.py"
+    assert filled(page.read_text(), parts) == page.read_text(), "run: python benchmarks/pages.py"
 
 
 def test_the_commands_that_readme_names_print_its_verdicts(capsys):
@@ -56,7 +56,7 @@ def test_a_digit_that_differs_from_the_records_is_noticed():
 def test_the_glossary_page_is_what_the_command_prints(capsys):
     from autogd.cli.help import WORDS, markdown
 
-    assert (ROOT / "docs" / "glossary.md").read_text() == markdown(), "run: python benchmarks/front_page.py"
+    assert (ROOT / "docs" / "glossary.md").read_text() == markdown(), "run: python benchmarks/pages.py"
     assert len(WORDS) == 10
     assert main(["glossary"]) == 0
     printed = capsys.readouterr().out

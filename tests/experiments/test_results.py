@@ -16,8 +16,8 @@ from autogd.report.markdown import filled
 from autogd.training import Run
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-PAGE = SCRIPT["PAGE"].read_text()
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
+PAGE = SCRIPT["RESULTS"].read_text()
 DRAWN = [name for name in EXPERIMENTS if name != "theories-table"]
 
 
@@ -50,12 +50,12 @@ def test_redrawing_trains_nothing_and_draws_every_figure(redrawn):
 
 @pytest.mark.slow
 def test_the_page_has_what_the_records_give_and_the_commands_that_print_it():
-    figures, parts = SCRIPT["made"]()
+    figures, parts = SCRIPT["results"]()
     assert set(figures) == {"overview", *DRAWN}
     assert set(parts) == {"overview", "costs", "workstation", *EXPERIMENTS}
     for name in EXPERIMENTS:
         assert re.search(rf"Printed by `autogd reproduce {name} --scale (laptop|workstation)`", parts[name])
-    assert filled(PAGE, parts, "docs/results.md") == PAGE, "run: python benchmarks/results_page.py"
+    assert filled(PAGE, parts, "docs/results.md") == PAGE, "run: python benchmarks/pages.py"
 
 
 @pytest.mark.slow

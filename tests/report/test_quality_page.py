@@ -9,12 +9,12 @@ from autogd.experiments.quality.records import COMMITTED
 from autogd.report.markdown import filled
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "quality_page.py"))
-PAGE = SCRIPT["PAGE"].read_text()
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
+PAGE = SCRIPT["QUALITY"].read_text()
 
 
 def test_the_page_is_what_the_script_writes():
-    assert filled(PAGE, SCRIPT["parts"]()) == PAGE, "run: python benchmarks/quality_page.py"
+    assert filled(PAGE, SCRIPT["quality_parts"]()) == PAGE, "run: python benchmarks/pages.py"
 
 
 def test_every_workload_is_on_the_page():
@@ -24,12 +24,12 @@ def test_every_workload_is_on_the_page():
 
 def test_a_page_without_a_place_for_the_table_is_refused():
     with pytest.raises(AssertionError, match="there is no place for table"):
-        filled(PAGE.replace("<!-- table -->", ""), SCRIPT["parts"]())
+        filled(PAGE.replace("<!-- table -->", ""), SCRIPT["quality_parts"]())
 
 
 def test_the_figure_is_there_when_there_are_records_and_small():
     if COMMITTED.exists():
         assert "(images/quality.png)" in PAGE
-        assert 5_000 < SCRIPT["FIGURE"].stat().st_size < 300_000
+        assert 5_000 < (SCRIPT["IMAGES"] / "quality.png").stat().st_size < 300_000
     else:
         assert "No records yet." in PAGE

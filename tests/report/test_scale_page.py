@@ -7,15 +7,15 @@ from autogd.report.markdown import filled
 from autogd.report.scale import markdown
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "scale_page.py"))
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
 PAGE = (ROOT / "docs" / "scale.md").read_text()
 
 
 def test_the_tables_are_those_of_the_model():
     parts = {"gpt2-small": markdown(SCRIPT["planned"]("gpt2-small", 4, 8))}
-    assert filled(PAGE, parts) == PAGE, "run: python benchmarks/scale_page.py"
+    assert filled(PAGE, parts) == PAGE, "run: python benchmarks/pages.py"
     for line in markdown(SCRIPT["planned"]("llama-3-8b", 8, 64)).splitlines():  # more ranks take long
-        assert line in PAGE, "run: python benchmarks/scale_page.py"
+        assert line in PAGE, "run: python benchmarks/pages.py"
 
 
 def test_what_was_counted_at_gpt2s_shapes_is_what_the_model_says():

@@ -9,19 +9,19 @@ import pytest
 from autogd.report.markdown import filled
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "trust_page.py"))
-PAGE = SCRIPT["PAGE"].read_text()
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
+PAGE = SCRIPT["TRUST"].read_text()
 
 
 def test_the_page_is_what_the_script_writes():
-    assert filled(PAGE, SCRIPT["parts"]()) == PAGE, "run: python benchmarks/trust_page.py"
+    assert filled(PAGE, SCRIPT["trust_parts"]()) == PAGE, "run: python benchmarks/pages.py"
 
 
 def test_a_page_that_differs_from_the_records_in_one_digit_is_noticed():
     table = PAGE.partition("<!-- table -->")[2].partition("<!-- end of table -->")[0]
     digit = next(letter for letter in table if letter.isdigit())
     wrong = PAGE.replace(table, table.replace(digit, str((int(digit) + 1) % 10), 1))
-    assert filled(wrong, SCRIPT["parts"]()) == PAGE != wrong
+    assert filled(wrong, SCRIPT["trust_parts"]()) == PAGE != wrong
 
 
 def test_every_cell_is_on_the_page():
@@ -36,7 +36,7 @@ def test_every_family_is_explained():
 
 def test_a_page_without_a_place_for_the_table_is_refused():
     with pytest.raises(AssertionError, match="there is no place for table"):
-        filled(PAGE.replace("<!-- table -->", ""), SCRIPT["parts"]())
+        filled(PAGE.replace("<!-- table -->", ""), SCRIPT["trust_parts"]())
 
 
 def test_adams_mean_on_the_page_is_that_of_the_lines_in_the_file():

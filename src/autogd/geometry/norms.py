@@ -52,9 +52,9 @@ def operator_norm(tensor: Tensor, atom: Atom) -> Tensor:
 def rounding(dtype: torch.dtype, *, beside_own_weight: bool = False) -> float:
     """How large rounding can make a bias's gradient that should be zero, relative to another dual norm.
 
-    Relative to its own layer's weight: 64 eps, 2 eps in half precision (`benchmarks/rounding.py` saw up to 10 eps in
-    float32 and float64). A bias whose weight has no gradient is compared with the largest tensor: 64 eps, and a
-    sixteenth of eps in half precision, since gradients that count may be that small there.
+    Relative to its own layer's weight: 64 eps, 2 eps in half precision (`benchmarks/noise_floor.py rounding` saw up to
+    11 eps in float32 and float64). A bias whose weight has no gradient is compared with the largest tensor: 64 eps, and
+    a sixteenth of eps in half precision, since gradients that count may be that small there.
 
     >>> rounding(torch.float32) == 64 * torch.finfo(torch.float32).eps
     True

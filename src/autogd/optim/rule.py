@@ -85,7 +85,7 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
     cancel, and rounding leaves about eps times the size of the terms. To normalise that would turn noise into a
     full-size step. The gradient of the same layer's weight is made of the same terms, which do not cancel there, so a
     bias is compared with its weight. Any other gradient is accurate relative to its own size, however small it is
-    (`benchmarks/noise_floor.py`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
+    (`benchmarks/noise_floor.py gradients`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
     """
     sizes = duals * parts.part_to_tensor
     tensors = sizes if parts.totals is None else parts.totals(duals) / parts.depth_shares
