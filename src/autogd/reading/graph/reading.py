@@ -13,6 +13,7 @@ from autogd.geometry.atoms import on_real_view
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
 from autogd.reading.graph.cuts import atoms_of_uses
 from autogd.reading.graph.flat import flat_buffer
+from autogd.reading.graph.moves import is_custom
 from autogd.reading.graph.use import Use
 from autogd.reading.graph.uses import uses_of
 
@@ -43,6 +44,11 @@ class Reading:
             for parameter, uses in self.uses.items()
             if parameter not in self.atoms and any(use.kind == "unknown" and use.wide for use in uses)
         }
+
+    @property
+    def hides(self) -> bool:
+        """Whether functions of the pass do not show their inside: compiled code, a checkpoint, a function of yours."""
+        return not self.atoms or any(is_custom(node) for node in self.graph.nodes)
 
     @cached_property
     def readouts(self) -> list[Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from autogd.reading.graph.axes import OTHER, Axes, Factor, aligned, axes_of, own
 from autogd.reading.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Graph, Value
-from autogd.reading.graph.moves import JOINS, Moved, moved
+from autogd.reading.graph.moves import JOINS, Moved, moved, signed
 from autogd.reading.graph.packing import is_fresh
 from autogd.reading.graph.products import convolution, multiplied, product
 from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
@@ -106,9 +106,7 @@ def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use |
         return [vector("gain", graph, node, trail)]
     kept = graph.shape(trail.value)[1:]
     if operation == "IndexSelect":
-        dim = int(node._saved_dim) % len(axes) if node._saved_dim < 1 << 63 else len(axes) - 1
-        if dim != 0:
-            kept = ()
+        kept = kept if signed(node._saved_dim) % len(axes) == 0 else ()
     if not kept or shape[-len(kept) :] != kept:
         return [unknown(node, trail)]
     index = ((Factor(n, OTHER),) if n > 1 else () for n in shape[: len(shape) - len(kept)])
@@ -131,8 +129,7 @@ def _added(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
 
 def _stacked(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
     """After a stack with other parameters: one dimension more, which is not ours."""
-    dim = int(node._saved_dim)
-    dim = (dim - (1 << 64) if dim >= 1 << 63 else dim) % len(shape)
+    dim = signed(node._saved_dim) % len(shape)
     return (*axes[:dim], (Factor(shape[dim], OTHER),), *axes[dim:])
 
 
