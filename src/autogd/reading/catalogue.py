@@ -31,9 +31,7 @@ from autogd.geometry.atoms import (
     on_real_view,
     token,
 )
-from autogd.reading.others import OTHERS
-from autogd.reading.parametrised import parametrised
-from autogd.reading.shapes import lone, provisional
+from autogd.reading.others import OTHERS, lone, parametrised, provisional
 
 __all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.geometry.atoms import on_real_view
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
-from autogd.reading.graph.cuts import atoms_of_uses
-from autogd.reading.graph.flat import flat_buffer
+from autogd.reading.graph.cuts import atoms_of_uses, flat_buffer
 from autogd.reading.graph.moves import is_custom
 from autogd.reading.graph.use import Use
 from autogd.reading.graph.uses import uses_of
