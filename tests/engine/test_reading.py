@@ -331,6 +331,23 @@ def test_sharded_and_replicated_models_are_read_alike(one_process):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ["DDP of compiled", "compiled DDP"])
+def test_a_model_that_is_replicated_and_compiled_is_read_behind_both(order, one_process):
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = Raw()
+    model.late = None
+    if order == "compiled DDP":
+        run = torch.compile(DistributedDataParallel(model), backend="aot_eager")
+    else:
+        run = DistributedDataParallel(torch.compile(model, backend="aot_eager"))
+    optimiser = StochasticAGD(run)
+    for _ in range(3):  # a second pass of DDP itself would break the reduction of the next one
+        step(run, optimiser)
+    assert parts(optimiser, model.hidden) == (2, "graph")
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mesh", ["ddp", "fsdp", "tensor_parallel", "expert_parallel"])
 def test_every_mesh_reads_what_one_process_reads(mesh, one_process):
     def read(mesh):

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autogd.engine.distributed.wrappers import unsharded
 from autogd.engine.hooks import Watch
@@ -132,22 +133,25 @@ class Architecture:
         return self._stage._replace(longest=self.chain)
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
-        trained = unsharded(model)
+        sharded = unsharded(model)
         own = next((named for ref, _, named in self._modules if ref() is model), {})
         # torch.func calls the Module with other tensors for its parameters
-        trained |= {now: own[name] for name, now in model.named_parameters() if own.get(name, now) is not now}
-        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(trained)}
-        reading = read_graph(roots, parameters).renamed(trained)
+        swapped = {now: own[name] for name, now in model.named_parameters() if own.get(name, now) is not now}
+        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(sharded)}
+        reading = read_graph(roots, parameters).renamed(sharded | swapped)
         if reading.uses:
-            self._learn(model, reading, trained)
-        if call is not None and reading.hides and not set(reading.atoms).issuperset(_trained(model)):
+            self._learn(model, reading, sharded | swapped)
+        trained = {parameter for parameter in own.values() if parameter.requires_grad and parameter.numel()}
+        sharded |= {parameter: parameter for parameter in trained if hasattr(parameter, "placements")}
+        # a second pass of a sharded model would communicate
+        if call is not None and reading.hides and trained - set(reading.atoms) and not sharded:
             self._hidden.append((weakref.ref(model), call))
 
     def _look_inside(self) -> None:
         """Read the Modules whose passes hid something, on tensors without numbers, if they run so."""
         for ref, call in self._hidden:
             model = ref()
-            told = None if model is None else read_without_numbers(getattr(model, "_orig_mod", model), *call)
+            told = None if model is None else read_without_numbers(_bare(model), *call)
             if model is not None and told is not None:
                 self._learn(model, told, {})
         self._hidden.clear()
@@ -205,5 +209,8 @@ class Architecture:
         return {**self.__dict__, "_watches": [], "_hidden": [], "_modules": [], "changed": []}
 
 
-def _trained(model: nn.Module) -> set[Tensor]:
-    return {parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()}
+def _bare(model: nn.Module) -> nn.Module:
+    """The Module behind torch.compile and DDP."""
+    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
+    return model
