@@ -8,7 +8,6 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from autogd.engine.distributed.wrappers import unsharded
 from autogd.engine.hooks import Watch
@@ -142,16 +141,14 @@ class Architecture:
         if reading.uses:
             self._learn(model, reading, sharded | swapped)
         trained = {parameter for parameter in own.values() if parameter.requires_grad and parameter.numel()}
-        sharded |= {parameter: parameter for parameter in trained if hasattr(parameter, "placements")}
-        # a second pass of a sharded model would communicate
-        if call is not None and reading.hides and trained - set(reading.atoms) and not sharded:
+        if call is not None and reading.hides and trained - set(reading.atoms):
             self._hidden.append((weakref.ref(model), call))
 
     def _look_inside(self) -> None:
         """Read the Modules whose passes hid something, on tensors without numbers, if they run so."""
         for ref, call in self._hidden:
             model = ref()
-            told = None if model is None else read_without_numbers(_bare(model), *call)
+            told = None if model is None else read_without_numbers(model, *call)
             if model is not None and told is not None:
                 self._learn(model, told, {})
         self._hidden.clear()
@@ -207,10 +204,3 @@ class Architecture:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watches": [], "_hidden": [], "_modules": [], "changed": []}
-
-
-def _bare(model: nn.Module) -> nn.Module:
-    """The Module behind torch.compile and DDP."""
-    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
-    return model

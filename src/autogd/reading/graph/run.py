@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.function import Function, FunctionCtx
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
 from autogd.reading.graph.reading import Reading, read_graph
@@ -18,9 +19,14 @@ __all__ = ["call", "guessed_reading", "read_model", "read_without_numbers", "wit
 
 def call(model: nn.Module, batch: Any) -> Any:
     """The model's output on a batch: keyword arguments, a tuple that begins with the input, or the input itself."""
+    args, kwargs = _arguments(batch)
+    return model(*args, **kwargs)
+
+
+def _arguments(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(batch[0] if isinstance(batch, list | tuple) else batch)
+        return (), batch
+    return (batch[0] if isinstance(batch, list | tuple) else batch,), {}
 
 
 def read_model(model: nn.Module, batch: Any) -> Reading:
@@ -33,11 +39,13 @@ def read_model(model: nn.Module, batch: Any) -> Reading:
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
         with torch.random.fork_rng(), torch.enable_grad():
-            return read_graph(call(model, batch), dict(model.named_parameters()))
+            reading = read_graph(call(model, batch), dict(model.named_parameters()))
     finally:
         with torch.no_grad():
             for buffer, before in buffers.items():
                 buffer.copy_(before)
+    inside = read_without_numbers(model, *_arguments(batch)) if reading.hides else None
+    return reading if inside is None else inside
 
 
 def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | None:
@@ -50,6 +58,10 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     >>> len(reading.atoms)
     2
     """
+    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):  # a compiled Module
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
+    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        return None  # a pass of a sharded model communicates
     parts = [(vars(part), vars(part).copy()) for part in model.modules()]
     buffers = [(part._buffers, part._buffers.copy()) for part in model.modules()]
     try:
