@@ -80,7 +80,7 @@ Source = Literal["catalogue", "graph", "shape", "you"]
 
 @dataclass(frozen=True)
 class Role:
-    """What one parameter is: its name, the module that owns it, its atom, other names it is tied to, and who says so.
+    """What one parameter is: its name, the module that owns it, its atom, other names it is tied to, and its source.
 
     A `source` of "shape" is provisional: the first forward pass tells more.
     """
@@ -95,7 +95,7 @@ class Role:
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
-    """Teach the catalogue a layer of your own.
+    """Add a layer of your own to the catalogue.
 
     Args:
         module_type: the layer's class; its subclasses follow.

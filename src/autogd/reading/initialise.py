@@ -51,7 +51,7 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
         for role in roles:
             if role.parameter in tied:
                 _start_rows(role.parameter, role.atom, generator)
-            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros are meant
+            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros stay
                 _start(role.parameter, role.atom, generator)
         if reading is not None:
             _share(reading, tied)
@@ -62,13 +62,13 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
 
 
 def _is_tied_table(role: Role, reading: Reading | None) -> bool:
-    """Whether a parameter is looked up, beside being a matrix."""
+    """Whether a parameter is both looked up and a matrix."""
     kinds = {atom.kind for atom in reading.candidates.get(role.parameter, ())} if reading is not None else set()
     return {"matrix", "embedding"} <= kinds
 
 
 def _share(reading: Reading, tied: set[Tensor]) -> None:
-    """Bring what is added to a tied table, and the branches of its stream, to its size.
+    """Scale what is added to a tied table, and the branches of its stream, to its size.
 
     A tied table's rows are at the readout's size, far below one. Positions and residual branches of unit size would
     drown them.

@@ -67,7 +67,7 @@ def divided(weight: Tensor, by: float) -> Atom:
 
 
 def _t5_query(weight: Tensor, module: Any) -> Atom:
-    """T5's attention has no 1/√d: the query makes up for it."""
+    """T5's attention does not divide by √d, so its query is smaller by that."""
     return divided(weight, module.key_value_proj_dim**-0.5)
 
 
@@ -145,7 +145,7 @@ def parametrised(name: str, parameter: Tensor, chain: ParametrizationList, rule:
         whole = rule(direction, layer)
         length = min(1.0, math.sqrt(whole.fan_out / whole.fan_in))
         rows: Any = chain[0]
-        # a length along another dimension than the rows means something else: it starts as it is
+        # only the lengths of rows have a known target
         start: Start = "ones" if rows.dim == 0 else "as it is"
         return replace(gain(parameter, start=start), scale=length * math.sqrt(parameter.numel()))
     if kinds[0] is parametrizations._SpectralNorm:

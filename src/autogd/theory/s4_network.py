@@ -265,7 +265,7 @@ class _Walk:
         return Flow(offset_map(role, self.sizes, self._entries((node, 0)))(h.bound), h.axes)
 
     def _used(self, node: Any, position: int, *kinds: str, samples: Sequence[Any] = ()) -> Role:
-        """The role of the parameter that the operation takes at a position, as it is or turned."""
+        """The role of the parameter that the operation takes at a position, perhaps through views."""
         source = self.graph.sources[node][position]
         parameter = self.leaves.get(self.graph.origin(source)[0])
         if parameter is None:
@@ -275,7 +275,7 @@ class _Walk:
         kind = "other" if use is None else use.kind
         if use is None or kind not in kinds or role.source == "shape":
             told = False
-        elif kind in ("matrix", "kernel"):  # of two dimensions, it is the same matrix in every use
+        elif kind in ("matrix", "kernel"):  # a parameter of two dimensions is the same matrix in every use
             factors = use.rows + use.columns + (use.grid if kind == "kernel" else ())
             told = math.prod(f.size for f in factors) == math.prod(shape if kind == "kernel" else shape[-2:])
             told = told and (parameter.dim() == 2 or len(self.reading.candidates[parameter]) == 1)

@@ -20,7 +20,7 @@ __all__ = ["atoms_of_uses", "flat_buffer", "same_cut"]
 def atoms_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> list[Atom]:
     """The atoms that a parameter of that shape has by its uses, the one to take first.
 
-    If several uses differ, the smallest unit perturbation wins: every use's bound must hold.
+    If several uses differ, the smallest unit perturbation counts: every use's bound must hold.
     """
     alike: dict[tuple[object, ...], list[Use]] = {}
     for use in uses:
@@ -89,8 +89,8 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
 def _cut(
     shape: tuple[int, ...], use: Use, beside: tuple[Factor, ...], layers: tuple[Factor, ...]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The view of the parameter that has one dimension a role, and which are rows, columns, and re/im; None if none."""
-    # what counts parts says more than what it is a part of
+    """A view of the parameter with one role per dimension, and which are rows, columns and re/im; None if none."""
+    # what counts parts comes before the rows or columns that contain it
     told = [("part", layers), ("part", beside), ("pair", use.pair), ("row", use.rows), ("column", use.columns)]
     sizes: list[int] = []
     roles: list[str] = []
@@ -134,7 +134,7 @@ def _place_ones(roles: list[str], kind: str) -> None:
 
 
 def _layers_picked(graph: Graph, uses: list[Use]) -> int:
-    """How many layers the parts are that were picked before use.
+    """How many layers the picked parts stand for.
 
     Parts that act on the same input (query, key, value), or one after the other, are as many layers as there are parts.
     Parts that act on different inputs, side by side, are one: a token goes through few of the experts.
@@ -147,7 +147,7 @@ def _layers_picked(graph: Graph, uses: list[Use]) -> int:
     first, second, *_ = sorted(indices.values(), key=lambda use: graph.order[use.node])
     same = first.source == second.source and first.source[0] is not None
     if not same and first.source[0] is None and second.source[0] is None:
-        same = not graph.comes_after(second.node, first.node)  # both act on data; there is no telling on which
+        same = not graph.comes_after(second.node, first.node)  # both act on data; autograd does not show which
     return count if same or graph.comes_after(second.node, first.node) else 1
 
 

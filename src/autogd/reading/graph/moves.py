@@ -24,7 +24,7 @@ _VIEWS = {"View", "UnsafeView", "ReshapeAlias", "ReshapeCopy", "Squeeze", "Unsqu
 _SWAPS = {"T", "Transpose", "SwapDims", "SwapAxes"}
 CHOICES = {"Select", "Slice", "Narrow", "Split", "UnsafeSplit", "SplitWithSizes", "Unbind"}
 JOINS = {"Cat", "Stack"}
-# same shape before and after, and yet every number of a run depends on the others
+# the shape stays, but every number depends on others along a dimension
 _MIXING = {
     "Softmax",
     "LogSoftmax",

@@ -37,7 +37,7 @@ class Reading:
 
     @cached_property
     def opaque(self) -> set[Tensor]:
-        """The parameters that the pass used as matrices, in an operation that does not tell what it does."""
+        """The parameters that the pass used as matrices, in an operation of unknown effect."""
         return {
             parameter
             for parameter, uses in self.uses.items()
@@ -93,7 +93,7 @@ class Reading:
         return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
 
     def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
-        """D, the longest way through layers that no norm layer interrupts; each layer counts once on it.
+        """D, the longest chain of layers without a norm layer among them; each layer counts once in it.
 
         In a chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
         what came before it does not multiply with what comes after.

@@ -70,7 +70,7 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     except Exception:  # a Module may raise anything: then there is nothing to read
         return None
     finally:
-        for held, before in parts + buffers:  # what a Module keeps of a pass must have numbers
+        for held, before in parts + buffers:  # a Module may keep tensors of the pass, and these have no numbers
             held.clear()
             held.update(before)
 
@@ -107,7 +107,7 @@ def without_numbers() -> Iterator[None]:
     torch.Size([2, 4])
     """
     log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True  # that an operation does not run so is no error here
+    before, log.disabled = log.disabled, True  # an operation that does not run so is no error here
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
             yield
@@ -116,7 +116,7 @@ def without_numbers() -> Iterator[None]:
 
 
 def guessed_reading(model: nn.Module) -> Reading | None:
-    """Read a Module on a guess of what it takes: tokens, vectors or images, by its first layer; None if it is wrong.
+    """Read a Module on a guess of what it takes: tokens, vectors or images, by its first layer; None if wrong.
 
     >>> len(guessed_reading(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))).atoms)
     3

@@ -64,7 +64,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     if results is not None:
         after = [_followed(trail, r, operation) for r in results]
         cut = len(own_factors(after[0].axes)) > len(own_factors(trail.axes)) if after else False
-        if trail.inner and cut:  # numbers made by a product and then shaped into a weight: a network that makes weights
+        if trail.inner and cut:  # a product that is shaped into a weight: a hypernetwork
             return [inner_product(graph, trail)]
         return list(after)
     others = [source for i, source in enumerate(graph.sources[node]) if i != position and source[0] is not None]
@@ -77,7 +77,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     shape = graph.shape((node, 0))
     if len(shape) < len(trail.axes) or operation in _REDUCTIONS:
         added_up = operation in ("Sum", "Mean") and math.prod(shape) > 1
-        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: it says nothing about maps
+        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: no map
     if free and node not in graph.data and _broadcast(graph, node):
         return [replace(trail, value=(node, 0), axes=aligned(trail.axes, shape))]
     if trail.inner:
@@ -128,13 +128,13 @@ def _added(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
 
 
 def _stacked(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
-    """After a stack with other parameters: one dimension more, which is not ours."""
+    """After a stack with other parameters: one more dimension, of all of them."""
     dim = signed(node._saved_dim) % len(shape)
     return (*axes[:dim], (Factor(shape[dim], OTHER),), *axes[dim:])
 
 
 def _joined(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
-    """After a concatenation with other parameters: longer along one dimension, by what is not ours."""
+    """After a concatenation with other parameters: longer along one dimension, by the others."""
     dims = []
     for dim, n in zip(axes, shape, strict=True):
         if math.prod(f.size for f in dim) == n:
