@@ -199,53 +199,98 @@ def test_activation_checkpointing(reentrant):
     model = Checkpointed()
     optimiser = StochasticAGD(model)
     model(X.clone().requires_grad_()).square().mean().backward()
-    if reentrant:  # autograd shows the whole block as one operation, without its parameters
-        optimiser.step()
-        model(X.clone().requires_grad_()).square().mean().backward()
-        with pytest.warns(UserWarning, match="hidden: no forward pass of Checkpointed could be read"):
-            optimiser.step()
-        assert parts(optimiser, model.hidden) == (1, "shape")
+    optimiser.step()  # if it is reentrant, autograd shows the block as one operation: it is read without numbers
+    assert parts(optimiser, model.hidden) == (2, "graph")
+
+
+@pytest.mark.parametrize("first", ["optimiser", "compiler"])
+@pytest.mark.parametrize("what", ["whole", "in place", "a part"])
+def test_a_compiled_model(what, first):
+    class Parted(nn.Sequential):
+        def __init__(self):
+            super().__init__(Raw(), nn.Linear(3, 2))
+
+    model = inner = Raw()
+    if what == "a part":
+        model = Parted()
+        inner = model[0]
+    options = {"backend": "aot_eager", "fullgraph": True}
+    run = model
+    optimiser = StochasticAGD(model) if first == "optimiser" else None
+    if what == "whole":
+        run = torch.compile(model, **options)
     else:
-        optimiser.step()
-        assert parts(optimiser, model.hidden) == (2, "graph")
+        inner.compile(**options)
+    optimiser = optimiser or StochasticAGD(run)
+    step(run, optimiser)
+    assert parts(optimiser, inner.hidden) == (2, "graph")
+    with torch._dynamo.config.patch(error_on_recompile=True):  # reading it does not have it compiled anew
+        step(run, optimiser)
+        step(run, optimiser)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_compiled_model(whole):
+def test_the_gradients_of_torch_func():
     model = Raw()
-    if whole:  # the compiled module is what the optimiser gets: it is read uncompiled, on tensors without numbers
-        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-        optimiser = StochasticAGD(compiled)
-        step(compiled, optimiser)
+    optimiser = StochasticAGD(model)
+    gradients = grad(lambda weights: functional_call(model, weights, (X,)).square().mean())(
+        {name: parameter.detach() for name, parameter in model.named_parameters()}
+    )
+    for name, parameter in model.named_parameters():
+        parameter.grad = gradients[name]
+    optimiser.step()
+    assert parts(optimiser, model.hidden) == (2, "graph")
+    assert all(parameter in set(model.parameters()) for parameter in optimiser._architecture.atoms)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return 2 * x @ weight
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        return 2 * g @ weight.T, 2 * x.T @ g
+
+
+class Opaque(Doubled):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return 2 * x @ weight.detach()
+
+
+@pytest.mark.parametrize("function", [Doubled, Opaque])
+def test_a_function_with_a_backward_of_its_own(function):
+    class Own(Raw):
+        def block(self, x):
+            gate, up = function.apply(x, self.hidden).chunk(2, -1)
+            return F.silu(gate) * up
+
+    model = Own()
+    optimiser = StochasticAGD(model)
+    if function is Doubled:
+        step(model, optimiser)
         assert parts(optimiser, model.hidden) == (2, "graph")
         return
-    optimiser = StochasticAGD(model)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    with pytest.warns(UserWarning, match="hidden: no forward pass of Raw could be read"):
-        step(compiled, optimiser)
+    with pytest.warns(UserWarning, match="hidden: .*in a function that cannot be read"):
+        step(model, optimiser)
     assert parts(optimiser, model.hidden) == (1, "shape")
-    assert torch.isfinite(model.hidden).all()
 
 
-def test_gradients_of_torch_func_leave_no_graph_and_are_named():
-    model = Raw()
+def test_what_a_model_keeps_of_a_pass_has_numbers():
+    class Keeping(Raw):
+        def forward(self, x):
+            self.kept = h = checkpoint(self.block, x, use_reentrant=True)
+            return self.head(h)
+
+    model = Keeping()
     optimiser = StochasticAGD(model)
-
-    def step_by_torch_func():
-        gradients = grad(lambda weights: functional_call(model, weights, (X,)).square().mean())(
-            {name: parameter.detach() for name, parameter in model.named_parameters()}
-        )
-        for name, parameter in model.named_parameters():
-            parameter.grad = gradients[name]
-        optimiser.step()
-
-    step_by_torch_func()
-    with pytest.warns(UserWarning, match="hidden .*no forward pass of Raw could be read"):
-        step_by_torch_func()
-    assert parts(optimiser, model.hidden) == (1, "shape")
-    assert parts(optimiser, model.head.weight) == (1, "catalogue")
-    assert hooks(model) == 0
-    step_by_torch_func()  # and that was the last word
+    model(X.clone().requires_grad_()).square().mean().backward()
+    optimiser.step()
+    assert float(model.kept.detach().norm()) > 0
+    assert parts(optimiser, model.hidden) == (2, "graph")
 
 
 def test_lists_of_tensors_are_not_watched():
@@ -283,6 +328,23 @@ def test_sharded_and_replicated_models_are_read_alike(one_process):
     optimiser = StochasticAGD(replicated)
     step(replicated, optimiser)
     assert parts(optimiser, replicated.module.hidden) == (2, "graph")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ["DDP of compiled", "compiled DDP"])
+def test_a_model_that_is_replicated_and_compiled_is_read_behind_both(order, one_process):
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = Raw()
+    model.late = None
+    if order == "compiled DDP":
+        run = torch.compile(DistributedDataParallel(model), backend="aot_eager")
+    else:
+        run = DistributedDataParallel(torch.compile(model, backend="aot_eager"))
+    optimiser = StochasticAGD(run)
+    for _ in range(3):  # a second pass of DDP itself would break the reduction of the next one
+        step(run, optimiser)
+    assert parts(optimiser, model.hidden) == (2, "graph")
 
 
 @pytest.mark.filterwarnings("ignore")

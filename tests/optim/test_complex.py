@@ -14,7 +14,7 @@ from autogd import AGD, StochasticAGD, explain, initialise_
 from autogd.geometry.complex import as_real, from_rows, to_rows
 from autogd.geometry.norms import operator_norm
 from autogd.geometry.polar import orthogonalise
-from autogd.reading.sizes import measured_sizes
+from autogd.reading.initialise import measured_sizes
 
 D, H, OUT, STEPS = 6, 8, 3, 8
 SETTINGS = [

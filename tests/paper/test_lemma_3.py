@@ -1,5 +1,5 @@
 from autogd.theory import perturbation_bound
-from autogd.theory.s4_perturbation.bound import output_bound
+from autogd.theory.s4_bound import output_bound
 from paper_draws import aligned, forward, make, over_shapes, spectral
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogd.theory import perturbation_bound
-from autogd.theory.s4_perturbation.bound import deep_relative_trust
+from autogd.theory.s4_bound import deep_relative_trust
 from paper_draws import aligned, forward, make, over_shapes, spectral
 
 

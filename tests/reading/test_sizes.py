@@ -10,7 +10,7 @@ from autogd import AGD, initialise_
 from autogd.losses import square_loss
 from autogd.models import FCN
 from autogd.reading.catalogue import read_roles
-from autogd.reading.sizes import measured_sizes
+from autogd.reading.initialise import measured_sizes
 
 
 def loss_of(model, x, y):

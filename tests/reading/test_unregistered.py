@@ -263,14 +263,16 @@ class Mul(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("shape", [(D, H), (D * H,)])
-def test_a_function_of_a_users_own_is_not_mistaken_for_torchs_and_is_named(shape):
+def test_a_function_of_a_users_own_is_not_mistaken_for_torchs_and_its_forward_is_read(shape):
     model = Net(lambda x, w: Mul.apply(x, w.view(D, H)), w=nn.Parameter(torch.randn(shape)))
     x = torch.randn(10, D)
-    assert explain(model, x).rows[0].source == "shape"
+    row = explain(model, x).rows[0]
+    assert (row.source, row.atom, row.matrices) == ("graph", "matrix", f"1 of {H} × {D}")
     optimiser = StochasticAGD(model)
     model(x).square().mean().backward()
-    with pytest.warns(UserWarning, match="parameters_.w: the forward pass of Net uses it in a function"):
-        optimiser.step()
+    optimiser.step()
+    weight = next(model.parameters())
+    assert optimiser._architecture.sources[weight] == "graph"
 
 
 def test_a_weight_that_is_added_up_before_its_use_is_named():

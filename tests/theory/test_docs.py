@@ -34,7 +34,7 @@ def test_every_function_that_a_page_names_exists(page):
     names = set(re.findall(r"`((?:[a-z_]+\.)*[a-zA-Z_]+)(?:\([^`]*\))?`", text))
     # not functions: rooms, parts of a result, and what a page itself defines
     names -= {"autogd.theory", "autogd.theory.check", "autogd.models.FCN", "model_terms", "loss_terms", "as_dict"}
-    names -= {"losses", "s4_perturbation.bound", "train"}
+    names -= {"losses", "s4_bound", "train"}
     assert "perturbation_bound" in names
     assert not [name for name in sorted(names) if not exists(name)]
 

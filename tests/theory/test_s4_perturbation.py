@@ -12,9 +12,9 @@ from autogd import AGD, initialise_
 from autogd.models import FCN
 from autogd.reading.catalogue import read_roles
 from autogd.theory import perturbation_bound
-from autogd.theory.s4_perturbation.bound import Bound, normalise
-from autogd.theory.s4_perturbation.network import UnboundedError
-from autogd.theory.s4_perturbation.operations import LIPSCHITZ
+from autogd.theory.s4_bound import Bound, normalise
+from autogd.theory.s4_network import UnboundedError
+from autogd.theory.s4_operations import LIPSCHITZ
 
 
 class Residual(nn.Module):
@@ -199,6 +199,7 @@ def dense(layer, shape):
         (nn.Conv2d(3, 4, 3, bias=False), (3, 7, 7)),
         (nn.Conv2d(4, 4, (3, 2), groups=2, stride=2, padding=1, bias=False), (4, 6, 6)),
         (nn.Conv1d(3, 5, 4, dilation=2, bias=False), (3, 16)),
+        (nn.ConvTranspose2d(4, 6, 3, groups=2, stride=2, bias=False), (4, 5, 5)),
     ],
 )
 def test_linear_layers_are_no_larger_than_the_norm_of_their_dense_matrix_allows(layer, shape):
@@ -213,10 +214,9 @@ def test_linear_layers_are_no_larger_than_the_norm_of_their_dense_matrix_allows(
 
 
 FUNCTIONS = {
-    "relu": torch.relu, "relu6": nn.functional.relu6, "hardtanh": nn.functional.hardtanh,
-    "leaky_relu": nn.functional.leaky_relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
-    "softplus": nn.functional.softplus, "abs": torch.abs, "sin": torch.sin, "gelu": nn.functional.gelu,
-    "silu": nn.functional.silu, "elu": nn.functional.elu, "identity": lambda x: x, "dropout": lambda x: x,
+    "Relu": torch.relu, "Hardtanh": nn.functional.hardtanh, "LeakyRelu": nn.functional.leaky_relu, "Tanh": torch.tanh,
+    "Sigmoid": torch.sigmoid, "Softplus": nn.functional.softplus, "Abs": torch.abs, "Neg": torch.neg, "Sin": torch.sin,
+    "Gelu": nn.functional.gelu, "Silu": nn.functional.silu, "Elu": nn.functional.elu,
 }  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def test_lipschitz_constants_are_the_largest_slopes(name):
 def test_the_tanh_form_of_gelu_is_no_steeper():
     x = torch.linspace(-6, 6, 100_001, dtype=torch.float64, requires_grad=True)
     nn.functional.gelu(x, approximate="tanh").sum().backward()
-    assert float(x.grad.abs().max()) <= LIPSCHITZ["gelu"][0]
+    assert float(x.grad.abs().max()) <= LIPSCHITZ["Gelu"][0]
 
 
 @pytest.mark.parametrize("name", ["plain", "residual", "fork", "biased"])
@@ -281,6 +281,7 @@ SPELLINGS = {
     "x @ W + b": (lambda x, w, b: b + x @ w, lambda w: w.T.contiguous()),
     "einsum": (lambda x, w, b: torch.einsum("bi,oi->bo", x, w) + b, lambda w: w),
     "addmm": (lambda x, w, b: torch.addmm(b, x, w), lambda w: w.T.contiguous()),
+    "W @ column + b": (lambda x, w, b: (w @ x.unsqueeze(-1)).flatten(1) + b, lambda w: w),
 }
 
 
@@ -307,7 +308,10 @@ def test_a_network_of_raw_parameters_has_the_bound_of_its_layers(name, sizes):
         lambda x, w: w @ x,  # mixes samples
         lambda x, w: torch.einsum("oi,io->io", w, x),
         lambda x, w: torch.addmm(w[0], x, w, alpha=2.0),
-        lambda x, w: (w.T @ x.view(-1, 8, 1)).flatten(1),
+        lambda x, w: x + w[0],
+        lambda x, w: x @ (2 * w),
+        lambda x, w: x @ w.view(1, 64).expand(8, 64),
+        lambda x, w: x + w,  # another for each sample
         lambda x, w: torch.softmax(w, 0)[0] * x,
     ],
 )
@@ -325,7 +329,7 @@ def test_other_uses_of_a_raw_parameter_have_no_bound(function):
         perturbation_bound(Model(), inputs((4,), 0, rows=8).float())
 
 
-def test_a_forward_that_cannot_be_traced_is_said_to_be():
+def test_a_forward_that_depends_on_the_numbers_of_its_input_has_no_bound():
     class Outer(nn.Module):
         def __init__(self):
             super().__init__()
@@ -334,7 +338,7 @@ def test_a_forward_that_cannot_be_traced_is_said_to_be():
         def forward(self, x):
             return self.weight(x) if x.sum() > 0 else x
 
-    with pytest.raises(UnboundedError, match=r"torch\.fx cannot trace it"):
+    with pytest.raises(UnboundedError, match="does not run on an input without numbers"):
         perturbation_bound(Outer())
 
 
@@ -346,8 +350,11 @@ def test_a_forward_that_cannot_be_traced_is_said_to_be():
         (lambda x: torch.cat([x, x]), "batch dimension"),
         (lambda x: x.mean(0), "batch dimension"),
         (lambda x: torch.softmax(x, 1), "no bound is known"),
-        (lambda x: 2 / x, "constant"),
-        (lambda x: nn.functional.leaky_relu(x, 7.0), "no bound is known"),
+        (lambda x: 2 / x, r"no bound is known \(Reciprocal in Model\)"),
+        (lambda x: x * x.detach().mean(), "constant"),
+        (lambda x: x / x.detach().norm(dim=1, keepdim=True), "constant"),
+        (lambda x: x.t().contiguous().view(-1, 4), "batch dimension"),
+        (lambda x: x[:2] + x[2:], "batch dimension"),
     ],
 )
 def test_functions_without_a_bound_are_named(function, why):
@@ -360,7 +367,31 @@ def test_functions_without_a_bound_are_named(function, why):
             return function(self.first(x))
 
     with pytest.raises(UnboundedError, match=why):
-        perturbation_bound(Model())
+        perturbation_bound(Model(), torch.ones(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "size"),
+    [
+        (lambda x: nn.functional.leaky_relu(x, 7.0), 7.0),
+        (lambda x: torch.sub(x, x.relu(), alpha=2), 3.0),
+        (lambda x: x.view(-1, 2, 2).transpose(1, 2).flatten(1) if x.shape[1] > 3 else x * x, 1.0),
+        (lambda x: torch.cat(x.chunk(2, 1)[::-1], 1), math.sqrt(2)),
+        (lambda x: nn.functional.avg_pool1d(x, 2), math.sqrt(2) / math.sqrt(2)),
+        (lambda x: x * -5.0 / 2, 2.5),
+        (lambda x: torch.stack([x, x]).permute(1, 0, 2).mean(1), 1.0),
+    ],
+)
+def test_functions_are_bounded_by_their_settings(function, size):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+
+        def forward(self, x):
+            return function(self.first(x))
+
+    assert perturbation_bound(Model(), sizes="prescribed").size == pytest.approx(size)
 
 
 def test_a_frozen_parameter_has_no_share_and_agd_agrees_on_the_rest():

@@ -15,7 +15,7 @@ from autogd.geometry.atom import Atom, Rule
 from autogd.reading.agreement import merged
 from autogd.reading.catalogue import Role, Source, read_roles, roles_from_shape, share_biases, weight_of
 from autogd.reading.chain import Runs, runs_of
-from autogd.reading.graph import Roots, read_graph, read_without_numbers
+from autogd.reading.graph import Reading, Roots, read_graph, read_without_numbers
 
 __all__ = ["Architecture"]
 
@@ -55,14 +55,15 @@ class Architecture:
         self._warned: set[Tensor] = set()
         self._awaited: set[Tensor] = set()  # parameters that got a gradient and had not been seen yet
         self._watches: list[Watch] = []
-        self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule]]] = []
+        self._hidden: list[tuple[weakref.ref[nn.Module], Any]] = []  # and the arguments of the pass
+        self._modules: list[tuple[weakref.ref[nn.Module], dict[str, Rule], dict[str, Tensor]]] = []
 
     def add_module(self, model: nn.Module, overrides: Mapping[str, Rule]) -> list[Role]:
         """Add a Module's parameters, with the catalogue's atoms, and watch its first forward pass."""
         roles = self._shared(read_roles(model, overrides))
         stage = runs_of(model, roles)
         self.chain, self._stage = max(self.chain, stage.longest), None if self.atoms else stage
-        self._modules.append((weakref.ref(model), dict(overrides)))
+        self._modules.append((weakref.ref(model), dict(overrides), dict(model.named_parameters())))
         self._watches.append(Watch(model, self._read))
         self._take(roles)
         return roles
@@ -79,7 +80,8 @@ class Architecture:
         """Before the first step on these parameters: read what can still be read."""
         for watch in self._watches:
             watch.finish()
-        watched = [model for ref, _ in self._modules if (model := ref()) is not None]
+        self._look_inside()
+        watched = [model for ref, *_ in self._modules if (model := ref()) is not None]
         new = {p for p in parameters if p not in self._seen and p not in self._awaited} if self.version else set()
         if new:  # the pass that was read did not use them: read the next one
             self._watches = [Watch(model, self._read) for model in watched]
@@ -130,16 +132,31 @@ class Architecture:
         return self._stage._replace(longest=self.chain)
 
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
-        trained = unsharded(model)
-        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(trained)}
-        reading = read_graph(roots, parameters)
-        if call is not None and not reading.atoms and any(p.requires_grad for p in parameters.values()):
-            # the graph is one compiled function: read the Module behind it, on tensors without numbers, if it runs so
-            reading = read_without_numbers(getattr(model, "_orig_mod", model), *call) or reading
-        overrides = next((told for ref, told in self._modules if ref() is model), {})
+        sharded = unsharded(model)
+        own = next((named for ref, _, named in self._modules if ref() is model), {})
+        # torch.func calls the Module with other tensors for its parameters
+        swapped = {now: own[name] for name, now in model.named_parameters() if own.get(name, now) is not now}
+        parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(sharded)}
+        reading = read_graph(roots, parameters).renamed(sharded | swapped)
+        if reading.uses:
+            self._learn(model, reading, sharded | swapped)
+        trained = {parameter for parameter in own.values() if parameter.requires_grad and parameter.numel()}
+        if call is not None and reading.hides and trained - set(reading.atoms):
+            self._hidden.append((weakref.ref(model), call))
+
+    def _look_inside(self) -> None:
+        """Read the Modules whose passes hid something, on tensors without numbers, if they run so."""
+        for ref, call in self._hidden:
+            model = ref()
+            told = None if model is None else read_without_numbers(model, *call)
+            if model is not None and told is not None:
+                self._learn(model, told, {})
+        self._hidden.clear()
+
+    def _learn(self, model: nn.Module, reading: Reading, trained: Mapping[Tensor, Tensor]) -> None:
+        overrides = next((told for ref, told, _ in self._modules if ref() is model), {})
         known = read_roles(model, overrides, readout=False)
         known = [replace(role, parameter=trained.get(role.parameter, role.parameter)) for role in known]
-        reading = reading.renamed(trained)
         roles = self._shared(merged(known, reading))
         self._seen |= set(reading.uses)
         self._opaque |= reading.opaque
@@ -186,4 +203,4 @@ class Architecture:
         self.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watches": [], "_modules": [], "changed": []}
+        return {**self.__dict__, "_watches": [], "_hidden": [], "_modules": [], "changed": []}

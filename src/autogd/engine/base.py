@@ -25,7 +25,7 @@ from autogd.engine.hooks import Reminder
 from autogd.engine.plan import Plan
 from autogd.engine.swap import AFTER_EVAL, SwapsWeights
 from autogd.geometry.atom import Rule
-from autogd.reading.sizes import measured_sizes
+from autogd.reading.initialise import measured_sizes
 
 __all__ = ["ReadsArchitecture"]
 

@@ -60,6 +60,7 @@ class Watch:
         self._model = weakref.ref(model)
         self._read = weakref.WeakMethod(read)
         self._parts: dict[int, Roots] = {}
+        self._call: Any = None  # the arguments of a compiled pass
         hooks = [(model, "whole_passed"), *((part, "part_passed") for part in _parts_of(model))]
         self._handles: list[RemovableHandle] = [
             part.register_forward_hook(WeakHook(self, passed), with_kwargs=True) for part, passed in hooks
@@ -67,7 +68,9 @@ class Watch:
 
     def whole_passed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """A forward pass of the model is over."""
-        if roots := _readable(output):
+        if torch.compiler.is_compiling():
+            self._call = args, kwargs  # compiled code sets it in every pass
+        elif roots := _readable(output):
             self._done(roots, (args, kwargs))
 
     def part_passed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -76,9 +79,16 @@ class Watch:
             self._parts[id(module)] = roots
 
     def finish(self) -> None:
-        """Read the parts, if the model itself was not called."""
+        """Read the parts, if the model itself was not called, or what is behind a compiled pass.
+
+        After a compiled pass the hooks stay: without them, it would be compiled anew.
+        """
+        model, read = self._model(), self._read()
         if self._parts:
             self._done(Roots(root for roots in reversed(self._parts.values()) for root in roots), None)
+        elif self._call is not None and model is not None and read is not None:
+            read(model, Roots(), self._call)
+            self._call = None
 
     def remove(self) -> None:
         """Take all hooks off."""

@@ -19,7 +19,7 @@ from autogd.geometry.atom import Atom
 from autogd.geometry.complex import as_real
 from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
-from autogd.reading.sizes import measured_sizes
+from autogd.reading.initialise import measured_sizes
 
 __all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "placement_of"]
 

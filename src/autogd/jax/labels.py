@@ -17,7 +17,7 @@ import torch
 
 from autogd.geometry.atom import Atom
 from autogd.jax import atoms
-from autogd.reading.shapes import vectors_by_shape
+from autogd.reading.others import vectors_by_shape
 
 __all__ = ["NAMES", "Label", "Labelled", "default_label", "read_atoms", "read_leaves"]
 

@@ -11,7 +11,7 @@ __all__ = ["disagreements", "merged"]
 
 
 def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
-    """The roles after a forward pass: it decides what the catalogue does not know, and adds to what it knows.
+    """The roles after a forward pass: the pass decides what the catalogue does not know, and refines what it knows.
 
     A product that is split afterwards packs several maps, which the catalogue cannot see. If the two contradict each
     other, the catalogue stands, and `disagreements` tells. What you registered always stands.
@@ -45,7 +45,7 @@ def merged(roles: Sequence[Role], reading: Reading) -> list[Role]:
 
 
 def disagreements(roles: Sequence[Role], reading: Reading) -> list[tuple[Role, Atom]]:
-    """The roles of the catalogue that a forward pass cuts otherwise, each with the atom that the pass tells."""
+    """The roles of the catalogue that a forward pass cuts otherwise, each with the pass's atom."""
     return [
         (role, told)
         for role in roles

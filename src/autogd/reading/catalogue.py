@@ -31,9 +31,7 @@ from autogd.geometry.atoms import (
     on_real_view,
     token,
 )
-from autogd.reading.others import OTHERS
-from autogd.reading.parametrised import parametrised
-from autogd.reading.shapes import lone, provisional
+from autogd.reading.others import OTHERS, lone, parametrised, provisional
 
 __all__ = ["Role", "Source", "read_roles", "register_atom", "roles_from_shape", "share_biases", "weight_of"]
 
@@ -82,7 +80,7 @@ Source = Literal["catalogue", "graph", "shape", "you"]
 
 @dataclass(frozen=True)
 class Role:
-    """What one parameter is: its name, the module that owns it, its atom, other names it is tied to, and who says so.
+    """What one parameter is: its name, the module that owns it, its atom, other names it is tied to, and its source.
 
     A `source` of "shape" is provisional: the first forward pass tells more.
     """
@@ -97,7 +95,7 @@ class Role:
 
 
 def register_atom(module_type: type[nn.Module], parameter_name: str, atom: Rule) -> None:
-    """Teach the catalogue a layer of your own.
+    """Add a layer of your own to the catalogue.
 
     Args:
         module_type: the layer's class; its subclasses follow.

@@ -42,7 +42,7 @@ def runs_of(model: nn.Module, roles: Sequence[Role]) -> Runs:
 
 
 def joined(stages: Sequence[Runs]) -> float:
-    """D of stages one after the other: a run goes on from one to the next.
+    """D of stages one after the other: a run may go on from one to the next.
 
     >>> joined([Runs(1, 2, 2, True), Runs(3, 3, 3, False), Runs(1, 4, 1, True)])
     6

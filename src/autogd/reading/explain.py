@@ -60,7 +60,7 @@ class Explanation:
 
 
 def explain(model: nn.Module, batch: Any = None) -> Explanation:
-    """A table of every parameter: its atom, its matrices, target and actual size, share of the depth, and who says so.
+    """A table of every parameter: its atom, its matrices, target and actual size, share of the depth, and source.
 
     `size` is the largest operator norm among the parameter's matrices, beside the `target` of Prescription 1. `stored`
     says which of the tensor's dimensions are outputs, inputs, or count matrices. A frozen parameter has no share of the

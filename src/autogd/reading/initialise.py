@@ -1,6 +1,7 @@
-"""Put every atom at its target size."""
+"""The size of every atom: put it at its target, or measure the one that it has."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -8,12 +9,12 @@ from torch import Tensor, nn
 
 from autogd.geometry.atom import Atom
 from autogd.geometry.complex import to_rows
-from autogd.geometry.norms import accumulation_dtype
+from autogd.geometry.norms import accumulation_dtype, operator_norm
 from autogd.reading.agreement import merged
-from autogd.reading.catalogue import Role, read_roles
+from autogd.reading.catalogue import Role, read_roles, weight_of
 from autogd.reading.graph import Reading, guessed_reading, read_model, streams_of
 
-__all__ = ["initialise_", "semi_orthogonal"]
+__all__ = ["initialise_", "measured_sizes", "semi_orthogonal"]
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -50,7 +51,7 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
         for role in roles:
             if role.parameter in tied:
                 _start_rows(role.parameter, role.atom, generator)
-            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros are meant
+            elif role.source != "graph" or role.parameter.is_meta or role.parameter.any():  # your zeros stay
                 _start(role.parameter, role.atom, generator)
         if reading is not None:
             _share(reading, tied)
@@ -61,13 +62,13 @@ def initialise_(model: Model, batch: Any = None, generator: torch.Generator | No
 
 
 def _is_tied_table(role: Role, reading: Reading | None) -> bool:
-    """Whether a parameter is looked up, beside being a matrix."""
+    """Whether a parameter is both looked up and a matrix."""
     kinds = {atom.kind for atom in reading.candidates.get(role.parameter, ())} if reading is not None else set()
     return {"matrix", "embedding"} <= kinds
 
 
 def _share(reading: Reading, tied: set[Tensor]) -> None:
-    """Bring what is added to a tied table, and the branches of its stream, to its size.
+    """Scale what is added to a tied table, and the branches of its stream, to its size.
 
     A tied table's rows are at the readout's size, far below one. Positions and residual branches of unit size would
     drown them.
@@ -146,3 +147,28 @@ def _start(parameter: Tensor, atom: Atom, generator: torch.Generator | None) -> 
         return
     fresh = semi_orthogonal(atom.parts, atom.fan_out, atom.fan_in, _drawn_in(parameter, atom), generator)
     _put(parameter, atom, fresh * atom.scale)
+
+
+def measured_sizes(roles: Sequence[Role]) -> dict[Tensor, float]:
+    """For each parameter, the operator norm of its parts (their root mean square), instead of the target.
+
+    Steps on weights that are already trained are relative to it.
+
+    A bias is relative to its layer's output, so it takes the ratio of measured to target size from its layer's weight.
+    A zero tensor has no size and keeps its target: the factor B of a LoRA pair, a fresh token.
+
+    >>> from torch import nn
+    >>> from autogd.reading.catalogue import read_roles
+    >>> layer = nn.Linear(4, 4, bias=False)
+    >>> _ = nn.init.constant_(layer.weight, 0.5)
+    >>> [round(size, 6) for size in measured_sizes(read_roles(layer)).values()]
+    [2.0]
+    """
+    sizes: dict[Tensor, float] = {}
+    for role in roles:
+        size = float(operator_norm(role.parameter, role.atom).square().mean().sqrt())
+        sizes[role.parameter] = size if size > 0 else role.atom.scale
+    for parameter, weight in weight_of(roles).items():
+        atom = next(role.atom for role in roles if role.parameter is parameter)
+        sizes[parameter] = atom.scale * sizes[weight.parameter] / weight.atom.scale
+    return sizes

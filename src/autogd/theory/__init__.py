@@ -20,8 +20,9 @@ from autogd.theory.s2_linearisation import (
     linearise,
 )
 from autogd.theory.s3_recover import functional_step, gauss_newton_step, mirror_descent_step, natural_gradient_step
-from autogd.theory.s4_perturbation.bound import deep_relative_trust, output_bound
-from autogd.theory.s4_perturbation.network import perturbation_bound, register_bound
+from autogd.theory.s4_bound import deep_relative_trust, output_bound
+from autogd.theory.s4_layers import register_bound
+from autogd.theory.s4_network import perturbation_bound
 from autogd.theory.s5_majorise import majorise
 from autogd.theory.s6_convergence import (
     critical_point_rate,

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from autogd.optim.bound import ExponentialMajorisation, Majorisation
 from autogd.theory.s1_losses import CappedQuadratic, Loss, find_loss, square
-from autogd.theory.s4_perturbation.bound import Bound
-from autogd.theory.s4_perturbation.network import NetworkBound, perturbation_bound
+from autogd.theory.s4_bound import Bound
+from autogd.theory.s4_network import NetworkBound, perturbation_bound
 
 __all__ = ["CappedExponentialMajorisation", "FunctionalMajorisation", "Polynomial", "exponential", "majorise"]
 

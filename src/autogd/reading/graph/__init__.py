@@ -7,10 +7,10 @@ used for (`products`, `packing`), `cuts` turns uses into an atom, and `reading` 
 from autogd.reading.graph.computation import Roots, roots_of
 from autogd.reading.graph.cuts import same_cut
 from autogd.reading.graph.reading import Reading, read_graph
-from autogd.reading.graph.run import call, guessed_reading, read_model, read_without_numbers
+from autogd.reading.graph.run import call, guessed_reading, read_model, read_without_numbers, without_numbers
 from autogd.reading.graph.streams import Stream, streams_of
 
 __all__ = [
     "Reading", "Roots", "Stream", "call", "guessed_reading", "read_graph", "read_model",
-    "read_without_numbers", "roots_of", "same_cut", "streams_of",
+    "read_without_numbers", "roots_of", "same_cut", "streams_of", "without_numbers",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The computation of a forward pass, as autograd kept it: operations, and the values that go between them.
+"""The computation of a forward pass, as autograd recorded it: operations, and the values that go between them.
 
 A value is an output of an operation, `(node, number)`. Nothing is computed here and no saved tensor is opened (under
 activation checkpointing that would run the layer again): shapes and the arguments that are numbers say enough.

@@ -1,23 +1,26 @@
-"""From the uses of a parameter to its atom."""
+"""From the uses of a parameter to its atom; of a flat buffer that packs tensors of different shapes, too."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
-from autogd.geometry.atom import Atom
+from autogd.geometry.atom import LAYERS, Atom
 from autogd.geometry.atoms import LOOKUP, VECTOR
-from autogd.reading.graph.axes import Factor
-from autogd.reading.graph.computation import Graph
+from autogd.reading.graph.axes import Factor, Picked
+from autogd.reading.graph.computation import Graph, Value
+from autogd.reading.graph.moves import CHOICES
 from autogd.reading.graph.use import Use
+from autogd.reading.graph.uses import uses_of
 
-__all__ = ["atoms_of_uses", "same_cut"]
+__all__ = ["atoms_of_uses", "flat_buffer", "same_cut"]
 
 
 def atoms_of_uses(graph: Graph, shape: Sequence[int], uses: Sequence[Use]) -> list[Atom]:
     """The atoms that a parameter of that shape has by its uses, the one to take first.
 
-    If several uses differ, the smallest unit perturbation wins: every use's bound must hold.
+    If several uses differ, the smallest unit perturbation counts: every use's bound must hold.
     """
     alike: dict[tuple[object, ...], list[Use]] = {}
     for use in uses:
@@ -86,8 +89,8 @@ def _atom(graph: Graph, shape: tuple[int, ...], uses: list[Use]) -> Atom | None:
 def _cut(
     shape: tuple[int, ...], use: Use, beside: tuple[Factor, ...], layers: tuple[Factor, ...]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The view of the parameter that has one dimension a role, and which are rows, columns, and re/im; None if none."""
-    # what counts parts says more than what it is a part of
+    """A view of the parameter with one role per dimension, and which are rows, columns and re/im; None if none."""
+    # what counts parts comes before the rows or columns that contain it
     told = [("part", layers), ("part", beside), ("pair", use.pair), ("row", use.rows), ("column", use.columns)]
     sizes: list[int] = []
     roles: list[str] = []
@@ -131,7 +134,7 @@ def _place_ones(roles: list[str], kind: str) -> None:
 
 
 def _layers_picked(graph: Graph, uses: list[Use]) -> int:
-    """How many layers the parts are that were picked before use.
+    """How many layers the picked parts stand for.
 
     Parts that act on the same input (query, key, value), or one after the other, are as many layers as there are parts.
     Parts that act on different inputs, side by side, are one: a token goes through few of the experts.
@@ -144,5 +147,48 @@ def _layers_picked(graph: Graph, uses: list[Use]) -> int:
     first, second, *_ = sorted(indices.values(), key=lambda use: graph.order[use.node])
     same = first.source == second.source and first.source[0] is not None
     if not same and first.source[0] is None and second.source[0] is None:
-        same = not graph.comes_after(second.node, first.node)  # both act on data; there is no telling on which
+        same = not graph.comes_after(second.node, first.node)  # both act on data; autograd does not show which
     return count if same or graph.comes_after(second.node, first.node) else 1
+
+
+def flat_buffer(graph: Graph, leaf: Any) -> tuple[list[Use], Atom] | None:
+    """The uses of all pieces of a flat buffer and one atom for them; None if it is no buffer of unequal pieces.
+
+    One atom cannot cut matrices of different shapes. Measure them together, by the Frobenius norm, which is at least
+    the operator norm of every piece. The smallest unit perturbation among the pieces is the buffer's.
+
+    >>> import torch
+    >>> buffer = torch.nn.Parameter(torch.ones(14))
+    >>> first, second = buffer[:8].view(4, 2), buffer[8:].view(2, 3)
+    >>> graph = Graph([torch.ones(5, 2) @ first.T, torch.ones(5, 3) @ second.T], [buffer])
+    >>> uses, atom = flat_buffer(graph, graph.leaves[buffer])
+    >>> atom.kind, round(atom.scale**2, 6), atom.stack
+    ('flat', 0.666667, 2.0)
+    """
+    (size, *more) = graph.shape((leaf, 0)) or (1,)
+    pieces = [] if more else _pieces(graph, leaf)
+    if len({graph.shape(piece) for piece in pieces}) < 2:  # equal pieces are a stack, which an atom can cut
+        return None
+    uses: list[Use] = []
+    atoms: list[Atom] = []
+    for entry, piece in enumerate(pieces):
+        shape = graph.shape(piece)
+        found = uses_of(graph, piece)
+        atoms += atoms_of_uses(graph, shape, found)[:1]
+        picked = Picked(Factor(math.prod(shape), 0), entry)
+        uses += [replace(use, picked=(picked,)) for use in found]
+    if not any(atom.kind in LAYERS for atom in atoms):
+        return None  # biases and gains in one vector are a vector
+    smallest = min(atom.scale for atom in atoms)
+    depth = sum(atom.depth for atom in atoms)
+    return uses, Atom("flat", (size,), (0,), (), smallest, "as it is", stack=depth)
+
+
+def _pieces(graph: Graph, leaf: Any) -> Sequence[Value]:
+    """What is taken out of the leaf; empty if it is also used as a whole."""
+    found: list[Value] = []
+    for node, _ in graph.consumers((leaf, 0)):
+        if graph.operation(node) not in {*CHOICES, "AsStrided"}:
+            return []
+        found += [(node, number) for number in range(len(node._input_metadata)) if graph.consumers((node, number))]
+    return found

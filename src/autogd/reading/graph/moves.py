@@ -18,13 +18,13 @@ from autogd.reading.graph.axes import (
 )
 from autogd.reading.graph.computation import Graph, Value
 
-__all__ = ["CHOICES", "JOINS", "Moved", "halves", "moved"]
+__all__ = ["CHOICES", "JOINS", "Moved", "halves", "is_custom", "moved", "signed"]
 
 _VIEWS = {"View", "UnsafeView", "ReshapeAlias", "ReshapeCopy", "Squeeze", "Unsqueeze", "AsStrided", "Flatten"}
 _SWAPS = {"T", "Transpose", "SwapDims", "SwapAxes"}
 CHOICES = {"Select", "Slice", "Narrow", "Split", "UnsafeSplit", "SplitWithSizes", "Unbind"}
 JOINS = {"Cat", "Stack"}
-# same shape before and after, and yet every number of a run depends on the others
+# the shape stays, but every number depends on others along a dimension
 _MIXING = {
     "Softmax",
     "LogSoftmax",
@@ -58,13 +58,13 @@ def moved(graph: Graph, node: Any, axes: Axes, position: int = 0) -> list[Moved]
     if operation in _VIEWS:
         after = viewed(axes, shape)
     elif operation in _SWAPS:
-        first, second = (0, 1) if operation == "T" else (_signed(node._saved_dim0), _signed(node._saved_dim1))
+        first, second = (0, 1) if operation == "T" else (signed(node._saved_dim0), signed(node._saved_dim1))
         order = list(range(len(axes)))
         if len(order) > 1:
             order[first], order[second] = order[second], order[first]
         after = permuted(axes, order)
     elif operation == "Permute":
-        after = permuted(axes, [_signed(dim) % len(axes) for dim in node._saved_dims])
+        after = permuted(axes, [signed(dim) % len(axes) for dim in node._saved_dims])
     elif operation == "Expand":
         after = expanded(axes, shape)
     elif operation == "Repeat":
@@ -84,29 +84,30 @@ def _by_elements(graph: Graph, node: Any, operation: str, axes: Axes) -> bool:
     """One tensor in, one of the same shape out, number by number."""
     sources = [source for source in graph.sources[node] if source[0] is not None]
     same = len(sources) == 1 and graph.shape(sources[0]) == graph.shape((node, 0))
-    return same and operation not in _MIXING and len(node._input_metadata) >= 1 and not _is_custom(node)
+    return same and operation not in _MIXING and len(node._input_metadata) >= 1 and not is_custom(node)
 
 
-def _is_custom(node: Any) -> bool:
+def is_custom(node: Any) -> bool:
+    """Whether the operation is a Function written in Python."""
     return hasattr(node, "_forward_cls")
 
 
 def _chosen(graph: Graph, node: Any, operation: str, axes: Axes) -> list[Moved] | None:
-    dim = _signed(node._saved_dim) % len(axes)
+    dim = signed(node._saved_dim) % len(axes)
     results: list[Moved] = []
     at = 0
     for number in range(len(node._input_metadata)):
         shape = graph.shape((node, number))
         if operation in ("Select", "Unbind"):
             before = math.prod(f.size for f in axes[dim])
-            index = number if operation == "Unbind" else _signed(node._saved_index) % max(before, 1)
+            index = number if operation == "Unbind" else signed(node._saved_index) % max(before, 1)
             part = sliced(axes, dim, index, 1, 1)
             part = None if part is None else ((*part[0][:dim], *part[0][dim + 1 :]), part[1])
         else:
             start, step, size = at, 1, shape[dim]
             if operation in ("Slice", "Narrow"):
                 before = math.prod(f.size for f in axes[dim])
-                start, step = _signed(node._saved_start or 0), int(getattr(node, "_saved_step", 1))
+                start, step = signed(node._saved_start or 0), int(getattr(node, "_saved_step", 1))
                 start += before if start < 0 else 0
             at += size
             part = sliced(axes, dim, start, step, size) if size else None
@@ -124,12 +125,12 @@ def _repeated(axes: Axes, shape: tuple[int, ...]) -> Axes | None:
     return tuple(dims)
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     """Autograd keeps some dimensions as unsigned numbers of 64 bits."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def halves(graph: Graph, node: Any, axes: Axes) -> tuple[Factor, ...]:
     """The factor of two that a gated linear unit, `node`, splits off a dimension."""
-    split = peeled(axes[_signed(node._saved_dim) % len(axes)], 2)
+    split = peeled(axes[signed(node._saved_dim) % len(axes)], 2)
     return () if split is None else own(split[0])

@@ -10,8 +10,8 @@ from autogd.reading.graph.moves import CHOICES, JOINS, Moved, halves, moved
 __all__ = ["is_fresh", "is_gate", "packed"]
 
 _SIMPLE = {"View", "UnsafeView", "Permute", "Transpose", "ToCopy", "Clone", "T"}
-HOPS = 12  # operations between a product and the split that tells that it was packed
-REJOIN = 5  # operations between a split and a concatenation of what was split, as in rotary embeddings
+HOPS = 12  # the most operations between a product and the split of what it packs
+REJOIN = 5  # the most operations between a split and the concatenation of its parts, as in rotary embeddings
 
 
 def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
@@ -33,7 +33,7 @@ def packed(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
 
 
 def _parts(graph: Graph, value: Value, axes: Axes, hops: int) -> list[Moved]:
-    """The parts that the value is split into, on every way that it goes; empty if it stays whole on one."""
+    """The parts that the value is split into, on every path; empty if it stays whole on one."""
     found: list[Moved] = []
     for node, position in graph.consumers(value) if hops else ():
         operation = graph.operation(node)

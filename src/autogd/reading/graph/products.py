@@ -6,7 +6,7 @@ from typing import Any
 
 from autogd.reading.graph.axes import BATCH, OTHER, Axes, Factor, aligned, own, peeled
 from autogd.reading.graph.computation import PRODUCTS, Graph, Value
-from autogd.reading.graph.moves import moved
+from autogd.reading.graph.moves import moved, signed
 from autogd.reading.graph.packing import is_gate, packed
 from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
 
@@ -125,7 +125,7 @@ def _added_up(graph: Graph, value: Value, axes: Axes) -> tuple[Factor, ...]:
     for _ in range(3):
         sums = [later for later, _ in graph.consumers(value) if later.name() == "SumBackward1"]
         if sums:
-            summed = {(d - (1 << 64) if d >= 1 << 63 else d) % len(axes) for d in sums[0]._saved_dim}
+            summed = {signed(d) % len(axes) for d in sums[0]._saved_dim}
             return tuple(f for i in sorted(summed) for f in own(axes[i]))
         if len(graph.consumers(value)) != 1:
             break

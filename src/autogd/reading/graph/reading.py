@@ -11,8 +11,8 @@ from torch import Tensor
 from autogd.geometry.atom import Atom
 from autogd.geometry.atoms import on_real_view
 from autogd.reading.graph.computation import NORMS, PRODUCTS, Graph
-from autogd.reading.graph.cuts import atoms_of_uses
-from autogd.reading.graph.flat import flat_buffer
+from autogd.reading.graph.cuts import atoms_of_uses, flat_buffer
+from autogd.reading.graph.moves import is_custom
 from autogd.reading.graph.use import Use
 from autogd.reading.graph.uses import uses_of
 
@@ -37,12 +37,17 @@ class Reading:
 
     @cached_property
     def opaque(self) -> set[Tensor]:
-        """The parameters that the pass used as matrices, in an operation that does not tell what it does."""
+        """The parameters that the pass used as matrices, in an operation of unknown effect."""
         return {
             parameter
             for parameter, uses in self.uses.items()
             if parameter not in self.atoms and any(use.kind == "unknown" and use.wide for use in uses)
         }
+
+    @property
+    def hides(self) -> bool:
+        """Whether functions of the pass do not show their inside: compiled code, a checkpoint, a function of yours."""
+        return not self.atoms or any(is_custom(node) for node in self.graph.nodes)
 
     @cached_property
     def readouts(self) -> list[Tensor]:
@@ -88,7 +93,7 @@ class Reading:
         return Reading(self.graph, uses, candidates, atoms)  # type: ignore[arg-type]
 
     def chain(self, atoms: Mapping[Tensor, Atom]) -> float:
-        """D, the longest way through layers that no norm layer interrupts; each layer counts once on it.
+        """D, the longest chain of layers without a norm layer among them; each layer counts once in it.
 
         In a chain relative changes multiply (deep relative trust). A norm layer brings its input back to its size, so
         what came before it does not multiply with what comes after.

@@ -18,7 +18,7 @@ _SIMPLE = {
 
 @dataclass(eq=False)
 class Stream:
-    """Activations that branches are added to, and nothing normalises in between.
+    """Activations to which branches are added, without a norm layer in between.
 
     Args:
         tables: those whose rows, added up, begin the stream; empty if it begins otherwise.

@@ -1,4 +1,4 @@
-"""One use of a parameter, and the way that led there."""
+"""One use of a parameter, and the path to it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,7 @@ def vector(kind: str, graph: Graph, node: Any, trail: Trail, *, fresh: bool = Fa
 
 
 def token(node: Any, trail: Trail) -> Use:
-    """Vectors that stand among the activations: the last dimension is the vector, the others count."""
+    """Vectors among the activations: the last dimension is the vector, the others count vectors."""
     dims = [own(dim) for dim in trail.axes if own(dim)]
     rows, grid = (dims[-1], dims[:-1]) if dims else ((), [])
     return used("token", node, trail, rows=rows, grid=tuple(f for dim in grid for f in dim))

@@ -6,7 +6,7 @@ from typing import Any
 
 from autogd.reading.graph.axes import OTHER, Axes, Factor, aligned, axes_of, own
 from autogd.reading.graph.computation import ADDS, LOOKUPS, NORMS, PRODUCTS, Graph, Value
-from autogd.reading.graph.moves import JOINS, Moved, moved
+from autogd.reading.graph.moves import JOINS, Moved, moved, signed
 from autogd.reading.graph.packing import is_fresh
 from autogd.reading.graph.products import convolution, multiplied, product
 from autogd.reading.graph.use import Trail, Use, inner_product, own_factors, token, unknown, used, vector
@@ -64,7 +64,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     if results is not None:
         after = [_followed(trail, r, operation) for r in results]
         cut = len(own_factors(after[0].axes)) > len(own_factors(trail.axes)) if after else False
-        if trail.inner and cut:  # numbers made by a product and then shaped into a weight: a network that makes weights
+        if trail.inner and cut:  # a product that is shaped into a weight: a hypernetwork
             return [inner_product(graph, trail)]
         return list(after)
     others = [source for i, source in enumerate(graph.sources[node]) if i != position and source[0] is not None]
@@ -77,7 +77,7 @@ def _step(graph: Graph, node: Any, position: int, trail: Trail) -> list[Use | Tr
     shape = graph.shape((node, 0))
     if len(shape) < len(trail.axes) or operation in _REDUCTIONS:
         added_up = operation in ("Sum", "Mean") and math.prod(shape) > 1
-        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: it says nothing about maps
+        return [unknown(node, trail)] if added_up else []  # a norm, a penalty: no map
     if free and node not in graph.data and _broadcast(graph, node):
         return [replace(trail, value=(node, 0), axes=aligned(trail.axes, shape))]
     if trail.inner:
@@ -106,9 +106,7 @@ def _lookup(graph: Graph, node: Any, trail: Trail, operation: str) -> list[Use |
         return [vector("gain", graph, node, trail)]
     kept = graph.shape(trail.value)[1:]
     if operation == "IndexSelect":
-        dim = int(node._saved_dim) % len(axes) if node._saved_dim < 1 << 63 else len(axes) - 1
-        if dim != 0:
-            kept = ()
+        kept = kept if signed(node._saved_dim) % len(axes) == 0 else ()
     if not kept or shape[-len(kept) :] != kept:
         return [unknown(node, trail)]
     index = ((Factor(n, OTHER),) if n > 1 else () for n in shape[: len(shape) - len(kept)])
@@ -130,14 +128,13 @@ def _added(graph: Graph, node: Any, position: int, trail: Trail) -> Use:
 
 
 def _stacked(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
-    """After a stack with other parameters: one dimension more, which is not ours."""
-    dim = int(node._saved_dim)
-    dim = (dim - (1 << 64) if dim >= 1 << 63 else dim) % len(shape)
+    """After a stack with other parameters: one more dimension, of all of them."""
+    dim = signed(node._saved_dim) % len(shape)
     return (*axes[:dim], (Factor(shape[dim], OTHER),), *axes[dim:])
 
 
 def _joined(axes: Axes, shape: tuple[int, ...], node: Any) -> Axes:
-    """After a concatenation with other parameters: longer along one dimension, by what is not ours."""
+    """After a concatenation with other parameters: longer along one dimension, by the others."""
     dims = []
     for dim, n in zip(axes, shape, strict=True):
         if math.prod(f.size for f in dim) == n:

@@ -213,7 +213,7 @@ THEORIES = (
     ),
     Theory(
         "deep relative trust", False, True,
-        ("src/autogd/theory/s4_perturbation/bound.py", "tests/paper/test_lemma_4.py"),
+        ("src/autogd/theory/s4_bound.py", "tests/paper/test_lemma_4.py"),
         "bounds the change of the output; says nothing about a loss",
     ),
     Theory(

@@ -9,7 +9,7 @@ from autogd.optim.bound import ExponentialMajorisation
 from autogd.reading.initialise import initialise_, semi_orthogonal
 from autogd.theory.check.draws import Draw, draw, fully_connected, on_sphere
 from autogd.theory.check.statement import ROUNDING, Sides, about, assuming, parts_of, seeded, statement
-from autogd.theory.s4_perturbation.bound import deep_relative_trust, output_bound
+from autogd.theory.s4_bound import deep_relative_trust, output_bound
 from autogd.theory.s5_majorise import FunctionalMajorisation, exponential
 
 __all__ = ["NETWORK"]
