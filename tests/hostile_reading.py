@@ -1,6 +1,6 @@
-"""Give the crafted pickles to one reader, and print as JSON the result of each and the traces left.
+"""Give the crafted pickles to some readers, and print as JSON the results of each reader and the traces left.
 
-usage: hostile_reading.py images|checkpoint|pickle FOLDER
+usage: hostile_reading.py FOLDER images|checkpoint|pickle …   (pickle, which leaves traces, is the last)
 """
 
 import importlib
@@ -97,9 +97,7 @@ class Checkpoint:
         raise ValueError("refused wherever it matters")
 
 
-def main(reader, folder):
-    torch.manual_seed(0)
-    folder = Path(folder)
+def report(reader, folder):
     read = {"images": Images, "checkpoint": Checkpoint, "pickle": lambda _: pickle.loads}[reader](folder)
     for plain in (b"\x80\x02}.", b"\x80\x02cposix\nsystem\n."):  # imports of the first use are not traces
         try:
@@ -108,7 +106,7 @@ def main(reader, folder):
         except ValueError:
             pass
     before = traces()
-    report = []
+    lines = []
     for kind, content in crafted():
         if reader == "pickle" and kind in ("nesting", "huge", "extension", "of_old"):
             continue  # these would end the process, or hang
@@ -123,9 +121,14 @@ def main(reader, folder):
             result = type(error).__name__
         after = traces()
         changed = [name for name in before if after[name] != before[name]]
-        report.append([kind, result, changed])
+        lines.append([kind, result, changed])
         before = after
-    print(json.dumps(report))
+    return lines
+
+
+def main(folder, *readers):
+    torch.manual_seed(0)
+    print(json.dumps({reader: report(reader, Path(folder)) for reader in readers}))
 
 
 if __name__ == "__main__":

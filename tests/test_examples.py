@@ -1,10 +1,12 @@
 """Every example runs unchanged, with the real packages, and learns."""
 
+import os
 import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,30 +16,36 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
 PROCESSES = ("ddp", "fsdp2")  # torchrun starts these
 
 
-HERE = ("pytorch", "lr_scheduler", "amp", "functional")  # they need only torch: no separate process
+@pytest.fixture
+def _alone(monkeypatch, tmp_path):
+    """An example's folders, environment and settings end with it."""
+    monkeypatch.chdir(tmp_path)
+    with patch.dict(os.environ):
+        yield
+    if "accelerate" in sys.modules:
+        sys.modules["accelerate"].state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
+@pytest.mark.usefixtures("_alone")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_learns(path, tmp_path, monkeypatch, capsys):
     framework = path.stem.partition("_")[2]
     if framework in ("lightning", "transformers", "accelerate", "skorch"):
         pytest.importorskip(framework)
-    if framework in HERE:
-        monkeypatch.chdir(tmp_path)
+    if framework in PROCESSES:
+        shown = output_of(path, tmp_path)
+    else:
         monkeypatch.syspath_prepend(path.parent)
         runpy.run_path(str(path), run_name="__main__")
         shown = capsys.readouterr().out
-    else:
-        shown = output_of(path, framework in PROCESSES, tmp_path)
     accuracies = [float(percent) for percent in re.findall(r"test accuracy (\d+\.\d)%", shown)]
     # chance is 10%; the last digits are harder than the others
     assert accuracies[-1] > (60 if framework == "transformers" else 85), shown
 
 
-def output_of(path, many, folder):
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if many else []
-    command = [sys.executable, *launch, str(path)]
+def output_of(path, folder):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(path)]
     example = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     shown, errors = finish(example)
     assert example.returncode == 0, errors

@@ -2,12 +2,13 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from patience import run_child
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "lightbench_suite.py"
 
@@ -81,7 +82,9 @@ def test_problems_run_and_stand_beside_the_published_table(tmp_path):
 
     def said(*more):  # in a separate process: the package changes torch's settings
         command = [sys.executable, str(PATH), "--optimiser", "adam", "--out", str(tmp_path / "out.jsonl"), *more]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = run_child(command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     assert "beale-trivial: time, " in said("--problems", "beale", "--limit", "0.1")
     report = said("--report")

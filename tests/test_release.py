@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import venv
@@ -88,7 +87,8 @@ def python(built, tmp_path_factory):
             if not (packages / top).exists():
                 (packages / top).symlink_to(found.locate_file(top))
     install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(built[".whl"])]
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], check=True)
+    done = run_child([sys.executable, "-m", "pip", "--python", place, *install])
+    assert done.returncode == 0, done.stderr
     return place / "bin" / "python"
 
 

@@ -1,6 +1,5 @@
 """A good citizen of optax: jit, scan, masks, other types of numbers, and gradients that are not finite."""
 
-import subprocess
 import sys
 
 import jax
@@ -11,6 +10,7 @@ import pytest
 
 from autogd.jax import agd, initialise, read_atoms, stochastic_agd
 from autogd.jax.parts import matrices
+from patience import run_child
 
 SHAPES = {
     "Embed_0": {"embedding": (11, 8)},
@@ -125,7 +125,7 @@ def test_initialise_puts_every_part_at_its_target():
 
 def test_without_jax_the_error_says_what_to_install():
     script = "import sys; sys.modules['jax'] = None; import autogd; print('autogd is there'); import autogd.jax"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    out = run_child([sys.executable, "-c", script])
     assert out.stdout == "autogd is there\n"
     assert "autogd.jax needs the extra 'jax': pip install 'autogd[jax]'" in out.stderr
 

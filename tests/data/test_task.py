@@ -1,4 +1,3 @@
-import subprocess
 import sys
 import threading
 
@@ -12,6 +11,7 @@ from autogd.data import Split, Task, TensorSplit, ahead, load
 from autogd.data.fetch import data_folder
 from autogd.data.prepare import channel_statistics, crop_and_flip, unit_scale
 from autogd.data.task import image_task
+from patience import run_child
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_importing_the_data_sets_needs_torch_alone():
         "try: autogd.data.load('digits')\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    done = run_child([sys.executable, "-W", "ignore", "-c", code])
     assert "digits: sklearn is not installed; pip install 'autogd[cli]' brings it" in done.stdout
 
 
