@@ -8,7 +8,7 @@ from autogd import AGD, StochasticAGD
 from meshes import MESHES, Block
 from rank_cases import EveryAtom, whole
 
-SAVED, MORE = 4, 4
+SAVED, MORE = 3, 2
 MAKERS = {"AGD": AGD, "StochasticAGD": StochasticAGD}
 MESHES_OF_FOUR = ["ddp", "fsdp", "hsdp", "tensor_parallel", "fsdp_and_tensor_parallel", "expert_parallel"]
 

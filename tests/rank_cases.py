@@ -9,7 +9,7 @@ from torch import nn
 from autogd import AGD, StochasticAGD
 from meshes import MESHES, Block
 
-STEPS = 20
+STEPS = 10
 ERROR = 1e-8
 
 
@@ -184,7 +184,7 @@ def complex_weights(rank, world, given):
         model = Complex()
         forward, (part, parts) = MESHES[mesh](model)
         optimiser = make(model, **settings)
-        for i in range(8):  # in 20 steps, spectral AGD turns rounding into 1e-5 here, on one process too
+        for i in range(6):  # in 20 steps, spectral AGD turns rounding into 1e-5 here, on one process too
             x, y = (torch.randn(32, n, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for n in (5, 3))
             optimiser.zero_grad()
             (forward(x.chunk(parts)[part] + 0j) - y.chunk(parts)[part]).square().mean().backward()

@@ -1,4 +1,4 @@
-"""On every mesh a step is that of one process: the same weights, averages and η after 20 steps."""
+"""On every mesh a step is that of one process: the same weights, averages and η after ten steps."""
 
 import pytest
 

@@ -23,7 +23,10 @@ def after(result):
 
 
 @pytest.mark.slow
-def test_every_graph_is_read():
+def test_every_graph_is_read(monkeypatch):
+    # for each sample, torch would search the whole stack for a test case of its own: there is none
+    for place in ("common_utils", "opinfo.core"):
+        monkeypatch.setattr(f"torch.testing._internal.{place}.extract_test_fn", lambda: None, raising=False)
     read, wrong = 0, []
     for operation in operations():
         taken = operation.supported_dtypes("cpu") if operation.supports_autograd else ()
