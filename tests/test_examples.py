@@ -30,7 +30,7 @@ def _alone(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_alone")
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("default", "ignore:.*LeafSpec")  # other packages' own
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_learns(path, tmp_path, monkeypatch, capsys):
     framework = path.stem.partition("_")[2]
