@@ -42,7 +42,7 @@ def _drawn_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autogd.cli.reproduce.show", once)
-        patch.setitem(SCRIPT["made"].__globals__, "show", once)
+        patch.setitem(SCRIPT["results"].__globals__, "show", once)
         yield
 
 
