@@ -1,4 +1,4 @@
-"""Every example runs unchanged, with the real packages, and learns."""
+"""Every example runs unchanged, with the real packages, and learns; notebooks run, and were stored by such a run."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import torch
 
 import autogd
 from patience import run_child
@@ -59,3 +60,45 @@ def output_of(path, folder):
 
 def test_the_examples_are_numbered_without_gaps():
     assert [int(path.name[:2]) for path in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
+
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def code_cells(path):
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.fixture
+def unseen():
+    """Draw figures and discard them; restore settings and threads."""
+    matplotlib = pytest.importorskip("matplotlib", reason="the notebooks draw: pip install 'autogd[cli]'")
+    from matplotlib import pyplot
+
+    backend, threads = matplotlib.get_backend(), torch.get_num_threads()
+    pyplot.switch_backend("agg")
+    with matplotlib.rc_context():
+        yield
+        pyplot.close("all")
+    pyplot.switch_backend(backend)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+def test_the_cells_of_a_notebook_run(path, tmp_path, monkeypatch, unseen):
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": "__main__"}
+    for cell in code_cells(path):
+        exec(compile("".join(cell["source"]), str(path), "exec"), scope)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_as_it_ran_from_top_to_bottom(path):
+    cells = code_cells(path)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"display_data", "stream"}  # no error, no stray value
+    assert all(output.get("name") != "stderr" for output in outputs)
+    assert sum("image/png" in output.get("data", ()) for output in outputs) >= 4
+    assert path.stat().st_size < 300_000

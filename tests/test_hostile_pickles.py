@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import autogd
-from crafted_pickles import KINDS, crafted
+from hostile_pickles import KINDS, crafted
 from patience import run_child
 
 HERE = Path(__file__).parent
@@ -19,7 +19,7 @@ def reports(tmp_path_factory):
     """What each reader made of the pickles, in a process of their own."""
     folder = tmp_path_factory.mktemp("hostile")
     paths = os.pathsep.join([str(Path(autogd.__file__).parents[1]), str(HERE)])
-    command = [sys.executable, HERE / "hostile_reading.py", folder, "images", "checkpoint", "pickle"]
+    command = [sys.executable, HERE / "hostile_pickles.py", folder, "images", "checkpoint", "pickle"]
     done = run_child(command, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -12,8 +12,7 @@ from torch import nn
 
 from autogd.training import Config, Run, checkpoint, train
 from patience import run_child
-from training.conftest import Crash
-from training.sealing import contents, reseal
+from training.conftest import Crash, contents, reseal
 
 FILES = {".metadata", "__0_0.distcp", "manifest.json", "state.json"}
 
