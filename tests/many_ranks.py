@@ -17,9 +17,10 @@ import torch.distributed as dist
 
 PATIENCE = timedelta(seconds=600)  # for any machine under load; gloo names it in its message
 MEETINGS = 2
-PRELOADED = [  # what the cases use; torch's optimisers import dynamo in the first step
+PRELOADED = [  # what the cases and training use; torch's optimisers import dynamo in the first step
     "torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor",
-    "torch.distributed.tensor.parallel", "autogd", "many_ranks",
+    "torch.distributed.tensor.parallel", "sklearn.datasets", "safetensors.torch", "autogd", "autogd.training",
+    "many_ranks",
 ]  # fmt: skip
 
 

@@ -11,13 +11,10 @@ from unittest.mock import patch
 import pytest
 import torch
 
-import autogd
-from patience import run_child
+from training.forking import launch
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
 PROCESSES = ("ddp", "fsdp2")
-FORKING = Path(__file__).with_name("training") / "forking.py"
-SOURCE = Path(autogd.__file__).parents[1]
 
 
 @pytest.fixture
@@ -50,10 +47,7 @@ def test_an_example_runs_and_learns(path, tmp_path, monkeypatch, capsys):
 
 def output_of(path, folder):
     """What the first of two processes prints; they are placed as torchrun places them."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path.parent), str(SOURCE)])}
-    done = run_child([sys.executable, FORKING, 2, path], cwd=folder, env=environment)
-    assert done.returncode == 0, done.stderr
-    (status, shown), (other, said) = json.loads(done.stdout)
+    (status, shown), (other, said) = launch(2, path, folder=folder)
     assert (status, other) == (0, 0), shown + said
     return shown
 
