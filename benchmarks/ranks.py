@@ -3,7 +3,7 @@
     python benchmarks/ranks.py apart      a table for docs/howto/many_gpus.md
     python benchmarks/ranks.py counted    records for docs/scale.md: 10 minutes and 4 GB
 
-`apart` trains the network of tests/engine/test_meshes.py by StochasticAGD. It prints the largest difference of a weight
+`apart` trains the network of tests/rank_cases.py by StochasticAGD. It prints the largest difference of a weight
 from one process's: under FSDP2 on two processes; on one process whose gradients are multiplied by 1 ± 1e-7, which is as
 far as another order of adding up moves them; the same with momentum held in float32; and FSDP2 in float64.
 `counted` takes one step at the shapes of GPT-2 small on 1, 2 and 4 processes. Matrices travel in bfloat16, and are

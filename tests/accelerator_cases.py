@@ -1,18 +1,36 @@
-"""Cases for `many_ranks`: directions that travel in bfloat16 are those of one process, and near the polar factor."""
+"""An accelerator's route on the CPU, and cases for `many_ranks`: directions that travel in bfloat16 are near enough."""
+
+from contextlib import contextmanager
+from functools import partial
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from accelerator import accelerator
 from autogd import StochasticAGD
 from autogd.engine.distributed.shards import local
 from autogd.engine.distributed.spread import Spread
 from autogd.geometry.atom import matrix
 from autogd.geometry.direction import unit_direction
-from meshes import Block
-from rank_cases import train
+from autogd.geometry.polar import orthogonalise
+from rank_cases import Block, train
+
+
+@contextmanager
+def accelerator(dtype=torch.float16):
+    """Inside, one process and many take the route that they would take on an accelerator."""
+    products = partial(orthogonalise, products=dtype)
+    with (
+        mock.patch("autogd.engine.distributed.spread.wire_dtype", return_value=torch.bfloat16),
+        mock.patch("autogd.geometry.direction.orthogonalise", products),
+        mock.patch("autogd.geometry.polar.orthogonalise", products),
+        mock.patch("autogd.engine.distributed.dtensor.is_native", return_value=False),
+        mock.patch("autogd.engine.steps.takes", return_value=False),
+    ):
+        yield
+
 
 SHAPES = [((48, 48), 1), ((48, 48), 1), ((20, 100), 1), ((100, 20), 1), ((60, 30), 3)]  # each, and how many matrices
 TALL, WIDE = ((2400, 24), 1), ((24, 2400), 1)  # these stay cut if they are cut along their length alone

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from accelerator import accelerator
+from accelerator_cases import accelerator
 from autogd import AGD, StochasticAGD
 from autogd.experiments.scale import costs, tensors_of
 from autogd.experiments.speed.instruments import Counted, peak_bytes

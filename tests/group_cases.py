@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autogd import AGD, StochasticAGD
 
-STEPS = 20
+STEPS = 10
 MAKERS = {
     "frobenius": AGD,
     "spectral": lambda params, **more: AGD(params, geometry="spectral", **more),

@@ -9,11 +9,10 @@ PATIENCE = 600  # seconds; an idle machine needs only a few
 
 
 def run_child(command, **settings):
-    """Run a command to its end, and return its output and status."""
+    """Run a command to its end, and return its output and status; its output is read unless it goes elsewhere."""
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **settings}
     try:
-        return subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, check=False, **settings
-        )
+        return subprocess.run([str(word) for word in command], timeout=PATIENCE, check=False, **settings)
     except subprocess.TimeoutExpired as late:
         pytest.fail(f"{_words(command)}: not over after {PATIENCE} seconds; it said {late.stdout!r}, {late.stderr!r}")
 

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import venv
@@ -88,7 +87,8 @@ def python(built, tmp_path_factory):
             if not (packages / top).exists():
                 (packages / top).symlink_to(found.locate_file(top))
     install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(built[".whl"])]
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], check=True)
+    done = run_child([sys.executable, "-m", "pip", "--python", place, *install])
+    assert done.returncode == 0, done.stderr
     return place / "bin" / "python"
 
 
@@ -114,9 +114,14 @@ def test_the_examples_of_the_readme_run_beside_torch_alone(python, tmp_path):
     assert (tmp_path / "model.pt").exists()
 
 
-def test_the_command_says_its_version_and_what_it_lacks(python):
-    for words in (["-m", "autogd"], [python.parent / "autogd"]):
-        assert run(python, *words, "--version").stdout.startswith(f"autogd {autogd.__version__}\n")
+@pytest.fixture(scope="module")
+def version(python):
+    """The lines of `autogd --version`."""
+    return run(python, python.parent / "autogd", "--version").stdout.splitlines()
+
+
+def test_the_command_says_its_version_and_what_it_lacks(python, version):
+    assert version[0] == f"autogd {autogd.__version__}"
     out = run(python, "-m", "autogd", "train")
     assert out.returncode == 1
     assert "pip install 'autogd[cli]'" in out.stderr
@@ -144,13 +149,13 @@ def test_the_archives_hold_what_they_should(built):
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
-def test_a_normal_install_has_the_compiled_passes_for_any_python_of_this_platform(built, python):
+def test_a_normal_install_has_the_compiled_passes_for_any_python_of_this_platform(built, version):
     assert in_wheel(LIBRARY) in names_in(built[".whl"])
     (tag,) = parse_wheel_filename(built[".whl"].name)[3]
     assert (tag.interpreter, tag.abi) == ("py3", "none")
     assert tag in set(sys_tags())
     assert tag.platform != "any"
-    assert run(python, "-m", "autogd", "--version").stdout.splitlines()[1] == "backend: compiled passes"
+    assert version[1] == "backend: compiled passes"
 
 
 def test_without_a_compiler_the_wheel_is_pure_and_says_so(source, tmp_path):

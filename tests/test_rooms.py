@@ -3,11 +3,13 @@
 import ast
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import autogd
+from patience import run_child
 
 SOURCE = Path(autogd.__file__).parent
 # a room imports from itself and from rooms to its left
@@ -70,12 +72,9 @@ def test_all_is_complete(name):
 
 
 def test_the_core_imports_torch_and_nothing_else():
-    import subprocess
-    import sys
-
     script = (
         "import sys, torch; before = set(sys.modules); import autogd;"
         "print(sorted({m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
     )
-    out = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "['autogd']"
+    out = run_child([sys.executable, "-W", "error", "-c", script])
+    assert out.stdout.strip() == "['autogd']", out.stderr

@@ -1,19 +1,14 @@
 """Bad input on the command line: one clear line, an exit status, and no file is lost."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-import autogd
 from autogd.cli.main import main
-from autogd.training import Run, find_runs
-from patience import finish, wait_until
+from autogd.training import Run, find_runs, loop
 
 SMALL = ["--depth", "2", "--width", "8", "--epochs", "1"]
 
@@ -244,16 +239,20 @@ def test_a_missing_package_is_told_before_anything_is_trained(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("command", ["compare", "sweep"])
-def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path):
-    words = [sys.executable, "-m", "autogd", command, "--epochs", "500", "--depth", "2", "--width", "8", "--out", "all"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
-    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: list((tmp_path / "all").glob("*/metrics.jsonl")), process)
-        process.send_signal(signal.SIGINT)
-        _, errors = finish(process)
-    assert process.returncode == 130
+def test_ctrl_c_in_a_study_saves_and_ends_with_130(command, tmp_path, monkeypatch, capsys):
+    take_step, steps = loop.take_step, iter(range(100))
+
+    def pressed(*arguments):
+        take_step(*arguments)
+        if next(steps) == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(loop, "take_step", pressed)
+    assert main([command, "--epochs", "500", "--depth", "2", "--width", "8", "--out", "all"]) == 130
+    errors = capsys.readouterr().err
     assert "Traceback" not in errors
     assert f"autogd {command}: stopped, and saved in all; repeat the command to continue" in errors
+    assert len(list(steps)) == 100 - 51
     (run,) = find_runs(tmp_path / "all")  # later runs have no folder yet
     assert list(run.checkpoints.glob("step-*"))
 

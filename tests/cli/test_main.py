@@ -1,13 +1,17 @@
-"""The command line: help with an example for every command, one clear line for an error."""
+"""The command line: help with an example for every command, one clear line for an error, tables that fit."""
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from torch import nn
 
+from autogd import explain
 from autogd.cli.main import COMMANDS, main
+from autogd.cli.study import final_table
+from autogd.report.tables import COLUMNS
+from patience import run_child
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -48,28 +52,36 @@ def test_explain_prints_a_table_or_json(capsys):
         assert message in capsys.readouterr().err
 
 
-def test_python_dash_m_autogd_is_the_command():
-    out = subprocess.run([sys.executable, "-m", "autogd", "--version"], capture_output=True, text=True, check=True)
-    assert out.stdout.startswith("autogd ")
-
-
-def test_a_factory_in_the_current_folder_is_found(tmp_path):
+def test_a_factory_in_the_current_folder_is_found(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_model.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(4, 2)\n")
-    command = [sys.executable, "-c", "from autogd.cli.main import main; raise SystemExit(main())"]
-    out = subprocess.run([*command, "explain", "my_model:make"], cwd=tmp_path, capture_output=True, text=True)
-    assert out.returncode == 0, out.stderr
-    assert "1 of 2×4" in out.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    assert main(["explain", "my_model:make"]) == 0
+    assert "1 of 2×4" in capsys.readouterr().out
+    del sys.modules["my_model"]
+
+
+def closed_pipe():
+    """The end to write to of a pipe that nobody reads, as `| head -1` leaves it after its line."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
 
 
 @pytest.mark.parametrize("words", [["--help"], ["explain", "torch.nn:PReLU"]], ids=" ".join)
-def test_a_reader_who_has_seen_enough_is_no_error(words):
-    reading, writing = os.pipe()
-    os.close(reading)  # as `| head -1` does after its line
-    command = [sys.executable, "-m", "autogd", *words]
-    out = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+def test_a_reader_who_has_seen_enough_is_no_error(words, monkeypatch, capsys):
+    # what is left is flushed on the way out, as it is at Python's end
+    with os.fdopen(closed_pipe(), "w") as unread, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", unread)
+        assert main(words) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_python_dash_m_autogd_is_the_command_and_ends_with_its_status():
+    writing = closed_pipe()
+    out = run_child([sys.executable, "-m", "autogd", "--help"], stdout=writing)
     os.close(writing)
-    assert out.returncode == 141
-    assert out.stderr == ""
+    assert (out.returncode, out.stderr) == (141, "")
 
 
 def test_bash_completes_commands_and_options(capsys):
@@ -78,7 +90,8 @@ def test_bash_completes_commands_and_options(capsys):
 
     def completed(*words):
         ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _tyro_autogd; echo ${{COMPREPLY[@]}}"
-        out = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+        out = run_child(["bash", "-c", f"{script}\n{ask}"])
+        assert out.returncode == 0, out.stderr
         return out.stdout.split()
 
     assert completed("autogd", "comp") == ["compare", "completion"]
@@ -105,3 +118,48 @@ def test_ctrl_c_while_a_command_is_loaded_is_one_line(monkeypatch, capsys):
 def test_a_closed_output_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["glossary"]) == 0
+
+
+WITH_TABLES = {
+    "reproduce": ["reproduce", "--list", "--scale", "laptop"],
+    "trust": ["bench", "trust", "--report"],
+    "quality": ["bench", "quality", "--report"],
+    "long": ["bench", "quality", "--report", "--long"],
+    "check": ["check", "--draws", "3"],
+    "scale": ["bench", "scale", "--ranks", "1", "64"],
+}
+
+
+@pytest.mark.parametrize("name", WITH_TABLES)
+def test_a_table_fits_and_keeps_its_words(name, capsys, monkeypatch):
+    printed = {}
+    for width in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main(WITH_TABLES[name]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        printed[width] = [line for line in lines if "Counterexample" not in line]  # prose, which the terminal wraps
+    assert max(map(len, printed[80])) <= 80
+    assert "…" not in "".join(printed[80])
+    narrow, wide = (sorted(" ".join(printed[width]).replace("─", "").split()) for width in (80, 200))
+    assert narrow == wide
+
+
+def test_a_comparison_with_many_seeds_fits(capsys):
+    from rich.console import Console
+
+    row = {"label": "schedulefree-adamw lr=0.001", "runs": 3, "diverged": 1, "epochs": 20}
+    for name in COLUMNS:
+        row |= {f"{name}_mean": 0.98765, f"{name}_spread": 0.01234}
+    Console(width=80).print(final_table([row, row]))
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "schedulefree-adamw lr=0.001" in out
+    assert "98.77% ± 1.23" in out
+
+
+def test_a_model_with_long_names_is_explained_in_80_columns():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.ModuleDict({"a_rather_long_name": nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)})
+    lines = str(explain(model)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "a_rather_long_name.layers.1.self_attn.in_proj_weight" in lines

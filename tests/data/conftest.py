@@ -1,6 +1,10 @@
-"""Files and a server to read tiny data sets from."""
+"""Small data sets in their official layouts, and a server for them."""
 
 import gzip
+import hashlib
+import io
+import struct
+import tarfile
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +13,124 @@ from pathlib import Path
 import pytest
 import torch
 
-from tiny_sets import idx_bytes
+from autogd.data.cifar import CifarSource
+from autogd.data.fetch import RemoteFile
+
+
+class Python2Pickle:
+    """Writes pickles with the instructions of Python 2, as in the official CIFAR files."""
+
+    def __init__(self) -> None:
+        self.out = bytearray(b"\x80\x02")
+        self.notes = 0
+
+    def note(self) -> None:
+        self.notes += 1
+        self.out += b"q" + bytes([self.notes])
+
+    def text(self, value: bytes) -> None:
+        self.out += (b"U" + bytes([len(value)]) if len(value) < 256 else b"T" + struct.pack("<i", len(value))) + value
+        self.note()
+
+    def number(self, value: int) -> None:
+        self.out += b"K" + bytes([value]) if 0 <= value < 256 else b"J" + struct.pack("<i", value)
+
+    def array(self, shape: tuple[int, int], data: bytes) -> None:
+        self.out += b"cnumpy.core.multiarray\n_reconstruct\n"
+        self.note()
+        self.out += b"cnumpy\nndarray\n"
+        self.note()
+        self.out += b"K\x00\x85"
+        self.note()
+        self.text(b"b")
+        self.out += b"\x87"
+        self.note()
+        self.out += b"R"
+        self.note()
+        self.out += b"(K\x01"
+        for side in shape:
+            self.number(side)
+        self.out += b"\x86"
+        self.note()
+        self.out += b"cnumpy\ndtype\n"
+        self.note()
+        self.text(b"u1")
+        self.out += b"K\x00K\x01\x87"
+        self.note()
+        self.out += b"R"
+        self.note()
+        self.out += b"(K\x03"
+        self.text(b"|")
+        self.out += b"NNN"
+        self.number(-1)
+        self.number(-1)
+        self.out += b"K\x00tb\x89"
+        self.text(data)
+        self.out += b"tb"
+
+    def batch(self, images: torch.Tensor, labels: list[int], label_key: str) -> bytes:
+        self.out += b"}"
+        self.note()
+        self.out += b"("
+        self.text(b"batch_label")
+        self.text(b"training batch 1 of 2")
+        self.text(label_key.encode())
+        self.out += b"]"
+        self.note()
+        self.out += b"("
+        for label in labels:
+            self.number(label)
+        self.out += b"e"
+        self.text(b"data")
+        self.array((len(images), 3072), images.numpy().tobytes())
+        self.out += b"u."
+        return bytes(self.out)
+
+
+def tiny_images(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def tiny_batch(count: int, seed: int = 0) -> bytes:
+    return Python2Pickle().batch(tiny_images(count, seed), [i % 3 for i in range(count)], "labels")
+
+
+def tar_gz(files: dict[str, bytes], special: tuple[tarfile.TarInfo, ...] = ()) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for info in special:
+            tar.addfile(info, io.BytesIO(bytes(info.size)))
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+TINY_FILES = {
+    "tiny-py/batches.meta": b"not read",
+    "tiny-py/data_batch_1": tiny_batch(3, seed=1),
+    "tiny-py/data_batch_2": tiny_batch(3, seed=2),
+    "tiny-py/test_batch": tiny_batch(2, seed=3),
+}
+
+
+def tiny_source(archive: bytes, address: str = "http://127.0.0.1:9/tiny.tar.gz") -> CifarSource:
+    return CifarSource(
+        name="tiny",
+        archive=RemoteFile("tiny.tar.gz", (address,), hashlib.md5(archive).hexdigest()),
+        folder="tiny-py",
+        train=("data_batch_1", "data_batch_2"),
+        test=("test_batch",),
+        label_key="labels",
+        classes=3,
+        samples=(6, 2),
+    )
+
+
+def idx_bytes(array: torch.Tensor) -> bytes:
+    head = struct.pack(f">HBB{array.dim()}I", 0, 8, array.dim(), *array.shape)
+    return head + array.numpy().tobytes()
 
 
 @pytest.fixture

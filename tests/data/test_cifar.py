@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autogd.data import load
 from autogd.data.cifar import CIFAR10, CIFAR100, load_cifar
-from tiny_sets import TINY_FILES, Python2Pickle, tar_gz, tiny_batch, tiny_images, tiny_source
+from data.conftest import TINY_FILES, Python2Pickle, tar_gz, tiny_batch, tiny_images, tiny_source
 
 ARCHIVE = tar_gz(TINY_FILES)
 SOURCE = tiny_source(ARCHIVE)

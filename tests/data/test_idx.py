@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autogd.data import load
 from autogd.data.idx import FASHION_MNIST, MNIST, load_idx, read_idx
-from tiny_sets import idx_bytes
+from data.conftest import idx_bytes
 
 IMAGES = torch.randint(0, 256, (12, 5, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(12, dtype=torch.uint8) % 10

@@ -1,4 +1,5 @@
-import subprocess
+"""Tasks: splits, batches, the first samples of a part, augmentation and scale."""
+
 import sys
 import threading
 
@@ -8,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogd import data
-from autogd.data import Split, Task, TensorSplit, ahead, load
+from autogd.data import Split, Task, TensorSplit, ahead, first_samples, load
 from autogd.data.fetch import data_folder
 from autogd.data.prepare import channel_statistics, crop_and_flip, unit_scale
 from autogd.data.task import image_task
+from autogd.training import Config
+from autogd.training.setup import Setup
+from patience import run_child
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +145,7 @@ def test_importing_the_data_sets_needs_torch_alone():
         "try: autogd.data.load('digits')\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    done = run_child([sys.executable, "-W", "ignore", "-c", code])
     assert "digits: sklearn is not installed; pip install 'autogd[cli]' brings it" in done.stdout
 
 
@@ -179,3 +183,39 @@ def test_scaling_after_cropping_is_right_whatever_was_cut_away():
     images = torch.randn(32, 3, 8, 8)
     changed = unit_scale(crop_and_flip(images, torch.Generator().manual_seed(0)))
     torch.testing.assert_close(changed.flatten(1).norm(dim=1), torch.full((32,), 192.0).sqrt())
+
+
+def test_the_first_samples_are_those_of_the_whole():
+    whole = load("digits")
+    part = first_samples(whole, 300)
+    indices = torch.tensor([0, 299, 17])
+    assert torch.equal(part.train.batch(indices)[0], whole.train.batch(indices)[0])
+    assert torch.equal(part.test.batch(indices)[1], whole.test.batch(indices)[1])
+    assert (len(part.train), len(part.test)) == (300, 300)
+
+
+def test_a_limit_beyond_the_end_changes_nothing():
+    assert len(first_samples(load("digits"), 10_000).train) == 1437
+
+
+def test_a_run_with_a_limit_draws_from_the_first_samples_alone():
+    setup = Setup.build(Config(depth=2, width=8, limit=256, batch_size=64))
+    assert setup.steps_per_epoch == 4
+    assert setup.order(1).max() < 256
+    assert len(setup.test_indices()) == 256
+
+
+def test_a_split_that_draws_its_own_crops_is_told_the_epoch():
+    class Crops(TensorSplit):
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    split = Crops(torch.zeros(4, 1), torch.zeros(4))
+    first_samples(Task("crops", split, split, 1, (1,)), 2).set_epoch(3)
+    assert split.epoch == 3
+
+
+def test_a_text_has_no_samples_to_cut():
+    split = TensorSplit(torch.zeros(4, 1), torch.zeros(4))
+    with pytest.raises(ValueError, match="give a shorter file"):
+        first_samples(Task("text", split, split, 2, (1,), vocabulary="ab"), 2)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autogd.data import unpickle
 from autogd.data.unpickle import PickledArray, read_pickle
-from tiny_sets import tiny_batch, tiny_images
+from data.conftest import tiny_batch, tiny_images
 
 BATCH = tiny_batch(2)
 PLAIN = PickledArray | bytes | str | int | float | list | tuple | dict | None

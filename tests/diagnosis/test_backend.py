@@ -1,13 +1,12 @@
 """What `autogd --version` and the doctor say of the compiled passes."""
 
-import os
 import sys
 
 import pytest
 
 from autogd.diagnosis import backend as module
 from autogd.diagnosis.backend import backend
-from patience import run_child
+from autogd.engine.library import LIBRARY, library
 
 PLACE = module.__name__
 
@@ -18,18 +17,27 @@ def without_library(monkeypatch):
     monkeypatch.setattr("autogd.engine.library.library", lambda: None)
 
 
-@pytest.mark.parametrize("settings", [{"AUTOGD_NATIVE": "0"}, {}])
-def test_the_environment_turns_the_compiled_passes_off(settings):
-    environment = {name: value for name, value in os.environ.items() if name != "AUTOGD_NATIVE"}
-    code = (
-        "from autogd.diagnosis.backend import backend; from autogd.engine.library import library;"
-        "print(library() is None, backend())"
-    )
-    done = run_child([sys.executable, "-c", code], env={**environment, **settings})
-    if settings:
-        assert done.stdout == "True torch's operations: AUTOGD_NATIVE=0 turns the compiled passes off\n"
-    else:
-        assert done.stdout.startswith(("False compiled passes", "True torch's operations: not compiled"))
+@pytest.fixture
+def anew():
+    """The library is looked for again, and once more after the test."""
+    library.cache_clear()
+    yield
+    library.cache_clear()
+
+
+@pytest.mark.usefixtures("anew")
+def test_the_environment_turns_the_compiled_passes_off(monkeypatch):
+    monkeypatch.setenv("AUTOGD_NATIVE", "0")
+    assert library() is None
+    assert backend() == "torch's operations: AUTOGD_NATIVE=0 turns the compiled passes off"
+
+
+@pytest.mark.usefixtures("anew")
+def test_without_a_word_in_the_environment_the_passes_are_in_use_if_they_are_there(monkeypatch):
+    monkeypatch.delenv("AUTOGD_NATIVE", raising=False)
+    compiled = library() is not None
+    assert compiled == LIBRARY.exists()
+    assert backend().startswith("compiled passes" if compiled else "torch's operations: not compiled")
 
 
 @pytest.mark.usefixtures("without_library")

@@ -13,7 +13,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from accelerator import accelerator
+from accelerator_cases import accelerator
 from autogd import AGD, StochasticAGD
 from autogd.engine.distributed.ranks import Peers
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogd
 from autogd import AGD, StochasticAGD, initialise_
-from meshes import MESHES, Block
+from rank_cases import MESHES, Block
 
 OPTIMISERS = pytest.mark.parametrize("optimiser_class", [AGD, StochasticAGD])
 

@@ -13,6 +13,7 @@ from autogd.cli.main import main
 from autogd.experiments.catalogue import EXPERIMENTS
 from autogd.experiments.packed import RECORDS, unpack
 from autogd.report.markdown import filled
+from autogd.report.reproduction import Shown, show
 from autogd.training import Run
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,23 @@ def unpacked(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def redrawn(unpacked):
+def _drawn_once():
+    """The command and the script of the page draw an experiment at a scale together, from the same records."""
+    kept: dict[tuple[str, str], Shown] = {}
+
+    def once(name, scale, folder):
+        if (name, scale) not in kept:
+            kept[name, scale] = show(name, scale, folder)
+        return kept[name, scale]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autogd.cli.reproduce.show", once)
+        patch.setitem(SCRIPT["results"].__globals__, "show", once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def redrawn(unpacked, _drawn_once):
     """The committed records, drawn and judged again, with training forbidden; and what the command printed."""
     printed = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
@@ -49,6 +66,7 @@ def test_redrawing_trains_nothing_and_draws_every_figure(redrawn):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_drawn_once")
 def test_the_page_has_what_the_records_give_and_the_commands_that_print_it():
     figures, parts = SCRIPT["results"]()
     assert set(figures) == {"overview", *DRAWN}

@@ -1,10 +1,15 @@
-"""Bad input: a message that names the offender and the way out, and nothing lost."""
+"""What cannot be right is refused by name, and what is easy to get wrong does no harm."""
+
+import copy
+import pickle
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from autogd import AGD
+from autogd import AGD, StochasticAGD
+from autogd.integrations.rate import DerivedRate
 from autogd.losses import one_hot, square_loss
 
 
@@ -107,3 +112,186 @@ def test_plans_do_not_pile_up_where_gradients_come_and_go():
         model[i].weight.grad = torch.ones(3, 3)
         optimiser.step()
     assert len(optimiser._backends) <= 4
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def take(model, optimiser, steps=12):
+    for i in range(steps):
+        optimiser.zero_grad()
+        model(torch.randn(16, 4, generator=torch.Generator().manual_seed(i))).square().mean().backward()
+        optimiser.step()
+
+
+@pytest.fixture
+def trained():
+    model = network()
+    optimiser = StochasticAGD(model)
+    take(model, optimiser)
+    return model, optimiser
+
+
+def test_evaluating_outside_of_averaged_is_told_once(trained):
+    model, _ = trained
+    x = torch.randn(2, 4)
+    model.eval()
+    with pytest.warns(UserWarning, match="the averaged ones are better: evaluate and save inside"):
+        model(x)
+    model(x)  # once is enough: warnings are errors here
+    model.train()
+    model(x)
+
+
+def test_no_word_to_those_who_know(trained):
+    model, optimiser = trained
+    with optimiser.averaged():
+        model.eval()(torch.randn(2, 4))
+    model(torch.randn(2, 4))
+    assert not model._forward_pre_hooks
+
+
+def test_no_word_before_training_and_none_from_agd():
+    for kind in (StochasticAGD, AGD):
+        model = network()
+        optimiser = kind(model)
+        model.eval()(torch.randn(2, 4))
+        take(model.train(), optimiser, 12 if kind is AGD else 1)
+        model.eval()(torch.randn(2, 4))
+
+
+def test_a_model_with_a_reminder_is_copied_pickled_and_compiled(trained):
+    model, _ = trained
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        other.eval()(torch.randn(2, 4))  # a copy is not reminded
+    assert torch.equal(torch.compile(model, backend="eager", fullgraph=True)(torch.ones(1, 4)), model(torch.ones(1, 4)))
+
+
+def test_a_state_saved_or_loaded_among_averaged_weights_is_refused(trained):
+    _, optimiser = trained
+    state = optimiser.state_dict()
+    with optimiser.averaged():
+        for call in (optimiser.state_dict, lambda: optimiser.load_state_dict(state)):
+            with pytest.raises(RuntimeError, match=r"state_dict\(\) inside averaged\(\): .* leave the block first"):
+                call()
+    optimiser.load_state_dict(state)
+
+
+def test_eval_and_train_are_the_block_in_two_halves(trained):
+    model, optimiser = trained
+    held = [p.detach().clone() for p in model.parameters()]
+    with optimiser.averaged():
+        averages = [p.detach().clone() for p in model.parameters()]
+    optimiser.eval()
+    optimiser.eval()  # twice is once
+    assert all(torch.equal(p, a) for p, a in zip(model.parameters(), averages, strict=True))
+    with pytest.raises(RuntimeError, match=r"step\(\) after eval\(\): .* call optimiser.train\(\) first"):
+        optimiser.step()
+    with optimiser.averaged():  # they are there already, and stay
+        pass
+    assert all(torch.equal(p, a) for p, a in zip(model.parameters(), averages, strict=True))
+    optimiser.train()
+    optimiser.train()
+    assert all(torch.equal(p, h) for p, h in zip(model.parameters(), held, strict=True))
+    take(model, optimiser, 1)
+
+
+def test_a_run_saved_after_eval_goes_on_to_the_bit(trained):
+    model, optimiser = trained
+    optimiser.eval()
+    saved = copy.deepcopy((model.state_dict(), optimiser.state_dict()))
+    optimiser.train()
+    assert "training" not in next(iter(optimiser.state.values()))
+    other = network()
+    resumed = StochasticAGD(other)
+    other.load_state_dict(saved[0])
+    resumed.load_state_dict(saved[1])
+    with pytest.raises(RuntimeError, match=r"step\(\) after eval\(\)"):
+        resumed.step()
+    resumed.train()
+    for m, o in ((model, optimiser), (other, resumed)):
+        take(m, o, 3)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [AGD, StochasticAGD])
+def test_a_learning_rate_is_refused_with_a_word_on_why(kind):
+    with pytest.raises(TypeError, match=f"{kind.__name__}: lr: there is no learning rate to set, η is derived"):
+        kind(network(), lr=1e-3)
+    with pytest.raises(TypeError, match="betas: there is nothing of the kind to set"):
+        kind(network(), betas=(0.9, 0.99))
+    with pytest.raises(TypeError, match="weight_dcay: there is no such argument"):
+        kind(network(), weight_dcay=0.1)
+
+
+@pytest.mark.parametrize("kind", [AGD, StochasticAGD])
+def test_groups_by_name_keep_what_was_read(kind):
+    patterns = {"0.*": {"gain": 0.5}, "*.bias": {"gain": 0.25, "weight_decay": 0.0}}
+    plain, grouped = network(), network()
+    grouped.load_state_dict(plain.state_dict())
+    optimisers = [kind(plain, weight_decay=0.1), kind(grouped, weight_decay=0.1, groups=patterns)]
+    assert [sorted(g["params"], key=id) for g in optimisers[1].param_groups] == [
+        sorted(each, key=id) for each in ([grouped[0].weight], [grouped[0].bias, grouped[2].bias], [grouped[2].weight])
+    ]
+    assert [g["gain"] for g in optimisers[1].param_groups] == [0.5, 0.25, 1.0]
+    assert [g["weight_decay"] for g in optimisers[1].param_groups] == [0.1, 0.0, 0.1]
+    before = [p.detach().clone() for p in plain.parameters()]
+    moves = []
+    for model, optimiser in zip((plain, grouped), optimisers, strict=True):
+        for group in optimiser.param_groups:
+            group["weight_decay"] = 0.0
+        take(model, optimiser, 1)
+        moves.append([(p.detach() - b).norm() for p, b in zip(model.parameters(), before, strict=True)])
+    ratios = [float(mine / theirs) for theirs, mine in zip(*moves, strict=True)]
+    assert ratios == pytest.approx([0.5, 0.25, 1.0, 0.25], rel=1e-4)
+    take(grouped, optimisers[1], 3)
+    kind(grouped, groups=patterns).load_state_dict(optimisers[1].state_dict())
+
+
+def test_groups_by_name_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match=r"groups: encoder\.\* matches no parameter; names are like"):
+        AGD(network(), groups={"encoder.*": {"gain": 0.1}})
+    with pytest.raises(ValueError, match="betas cannot be set by group; use gain, lr, maximize, weight_decay"):
+        AGD(network(), groups={"*": {"betas": 0.1}})
+    with pytest.raises(ValueError, match="names are those of a Module's parameters"):
+        AGD(network().parameters(), groups={"*": {"gain": 0.1}})
+    with pytest.raises(ValueError, match="gain: expected a finite number"):
+        AGD(network(), groups={"*": {"gain": -1.0}})
+
+
+def test_a_schedule_on_a_rate_that_falls_by_itself_is_told_once():
+    model = network()
+    optimiser = StochasticAGD(model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+    take(model, optimiser, 1)
+    scheduler.step()
+    with pytest.warns(UserWarning, match="a schedule multiplies η, which falls by itself"):
+        take(model, optimiser, 1)
+    scheduler.step()
+    take(model, optimiser, 1)
+
+
+def test_a_scheduler_that_changes_nothing_says_eta():
+    model = network()
+    optimiser = StochasticAGD(model)
+    scheduler = DerivedRate(optimiser)
+    for _ in range(3):
+        take(model, optimiser, 1)
+        scheduler.step()
+        assert scheduler.get_last_lr() == [optimiser.learning_rate.item()]
+
+
+def test_a_compiled_step_tells_its_rate_and_is_not_compiled_over_and_over():
+    model = network()
+    optimiser = StochasticAGD(model)
+    step = torch.compile(lambda: optimiser.step(), backend="eager")
+    torch._dynamo.utils.counters.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(12):
+            optimiser.zero_grad()
+            model(torch.randn(16, 4)).square().mean().backward()
+            step()
+            assert optimiser.learning_rate > 0
+    assert not torch._dynamo.utils.counters["recompile_limit"]

@@ -1,4 +1,4 @@
-"""Steps of StochasticAGD are the oracle's: an outlier, a fading stretch, noise, large matrices; early and late."""
+"""StochasticAGD in NumPy, float64, from docs/derivation.md: its steps are the optimiser's, early and late."""
 
 from itertools import pairwise
 
@@ -8,7 +8,90 @@ import torch
 from torch import nn
 
 from autogd import StochasticAGD
-from stochastic_oracle import Oracle
+
+KEEP = 0.9  # of the momentum
+NOISE = 64 * np.finfo(np.float64).eps  # what rounding can leave of a bias's gradient, beside its weight's
+POLYNOMIALS = (
+    (8.350735, -24.635874, 18.253652), (3.992759, -2.975826, 0.565457),
+    (3.365907, -2.523794, 0.514049), (2.343450, -1.707047, 0.422939),
+)  # fmt: skip
+
+
+def size_of(w):
+    """Prescription 1: √(d_out/d_in); a bias acts on the constant 1."""
+    return np.sqrt(w.shape[0] / (w.shape[1] if w.ndim == 2 else 1))
+
+
+def shares_of(weights):
+    """A layer is 1 of the depth; the bias after it is one more of its inputs, and a thirty-second at least."""
+    return [1.0 if w.ndim == 2 else max(1 / 32, 1 / weights[i - 1].shape[1]) for i, w in enumerate(weights)]
+
+
+def norm(x):
+    return np.sqrt(np.sum(np.square(x, dtype=np.float64)))
+
+
+def direction(x):
+    """A vector over its norm; UVᵀ of a matrix, as near as four polynomials of its singular values bring it."""
+    if x.ndim == 1:
+        return x / norm(x)
+    u, s, vt = np.linalg.svd(x, full_matrices=False)
+    s = s / np.sum(s**8) ** (1 / 8)
+    for a, b, c in POLYNOMIALS:
+        s = a * s + b * s**3 + c * s**5
+    return (u * s) @ vt
+
+
+class Oracle:
+    """The weights, and everything that a step remembers. The last matrix is the readout."""
+
+    def __init__(self, weights, gain=1.0, weight_decay=0.0):
+        self.weights = [np.array(w) for w in weights]
+        self.averages = [np.array(w) for w in weights]
+        self.momenta = [np.zeros(w.shape, np.float64) for w in weights]
+        self.steps, self.typical, self.gain, self.decay = 0, 0.0, gain, weight_decay
+        self.last, self.alike = 1.0, 1.0
+
+    def step(self, grads):
+        shares, sizes = shares_of(self.weights), [size_of(w) for w in self.weights]
+        depth = sum(shares)
+        duals = [share * size * norm(g) for share, size, g in zip(shares, sizes, grads, strict=True)]
+        # a bias whose gradient is rounding, beside its weight's, neither counts nor moves
+        beside = [z * norm(g) for z, g in zip(sizes, grads, strict=True)]
+        moves = [w.ndim == 2 or beside[i] > NOISE * beside[i - 1] for i, w in enumerate(self.weights)]
+        G = sum(dual for dual, moving in zip(duals, moves, strict=True) if moving) / depth
+        # the momentum before this batch, in typical gradients, as if it had not started from zero
+        held = sum(s * z * norm(m) for s, z, m in zip(shares, sizes, self.momenta, strict=True)) / depth
+        M = held / (1 - KEEP**self.steps) if self.steps else 1.0
+        # the typical size: a mean of squares with weights s³, over no more steps than the momentum remembers
+        before = self.typical if self.steps else G
+        self.steps += 1
+        ratio = min(G / before, 1 / (1 - KEEP))  # a batch counts for ten at most
+        share = max(4 / (self.steps + 3), 1 - KEEP)
+        self.typical = np.sqrt((1 - share) * before**2 + share * (ratio * before) ** 2)
+        # how alike batches in a row are: a mean of 2xy/(x² + y²) of their sizes, over fifty pairs
+        if self.steps > 1:
+            likeness = 2 * G * self.last / (G**2 + self.last**2)
+            self.alike += max(4 / (self.steps + 3), 1 / 50) * (likeness - self.alike)
+        self.last = G
+        # the law; all layers compound, since no norm layer is among them
+        mu = min(max(min(2 * M, 1 / 4) * np.exp(2 - 2 / self.alike**2), 1 / 40), np.sqrt(2) / depth)
+        eta = np.log(1 + depth * mu / np.sqrt(self.steps))
+        mean = min(1.0, 7 / (self.steps + 6))
+        matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]
+        for i, (w, g) in enumerate(zip(self.weights, grads, strict=True)):
+            fresh = g * (ratio * before / G / self.typical)
+            momentum = KEEP * self.momenta[i] + (1 - KEEP) * fresh
+            ahead = KEEP * momentum + (1 - KEEP) * fresh
+            self.momenta[i] = momentum
+            move = self.gain * eta * shares[i] / depth
+            keep = 1.0
+            if i in matrices[:-1]:  # hidden: held at Prescription 1's size, by no more than a step
+                most = sizes[i] * np.sqrt(min(w.shape))
+                keep = max(min(1.0, most / norm(w)), 1 - move)
+            w[...] = keep * max(0.0, 1 - move * self.decay) * w - moves[i] * move * sizes[i] * direction(ahead)
+            self.averages[i] += mean * (w - self.averages[i])
+        return eta, G
 
 
 @pytest.mark.parametrize("settings", [{}, {"gain": 0.7, "weight_decay": 0.8}])

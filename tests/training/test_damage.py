@@ -4,7 +4,6 @@ import json
 import random
 import shlex
 import shutil
-import subprocess
 
 import pytest
 import torch
@@ -12,8 +11,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from autogd.training import Config, Run, checkpoint, train
-from training.conftest import Crash
-from training.sealing import contents, reseal
+from patience import run_child
+from training.conftest import Crash, contents, reseal
 
 FILES = {".metadata", "__0_0.distcp", "manifest.json", "state.json"}
 
@@ -111,7 +110,7 @@ def test_a_damaged_checkpoint_leaves_everything_as_it_is_and_offers_the_one_befo
         assert name in str(caught.value)
     assert contents(half.path) == before
     command = str(caught.value).partition("to continue from there: ")[2].removesuffix(", and resume")
-    subprocess.run(shlex.split(command), check=True)
+    assert run_child(shlex.split(command)).returncode == 0
     assert train(half)["epochs"] == 3
     assert [line["epoch"] for line in half.metrics()] == [1, 2, 3]
     resumed = load_file(half.path / "weights.safetensors")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autogd.training import checkpoint
-from training.sealing import reseal
+from training.conftest import reseal
 
 WEIGHT = "model/weight"
 

@@ -13,22 +13,16 @@ from safetensors.torch import load_file
 import autogd
 from autogd.training import Config, Run, train
 from autogd.training.distributed import Place
-from patience import finish, run_child, wait_until
+from patience import finish, wait_until
 from training.conftest import Crash
-from training.parity import measure
+from training.forking import launch
+from training.ranks import measure
 
 pytestmark = pytest.mark.distributed
 STEPS = 12
-FORKING, PARITY, CRASHING = (Path(__file__).with_name(f"{name}.py") for name in ("forking", "parity", "crashing"))
+RANKS = Path(__file__).with_name("ranks.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(autogd.__file__).parents[1])}
 TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 30
-
-
-def launch(script, processes, *arguments):
-    """Run a script in several processes, and wait for all: status and errors of each, in the order of ranks."""
-    done = run_child([sys.executable, FORKING, processes, script, *arguments], env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +54,7 @@ def together(cases, processes, folder, shards):
         for name, settings in cases.items()
         for shard in shards
     ]
-    for status, errors in launch(PARITY, processes, folder, STEPS, *arguments):
+    for status, errors in launch(processes, RANKS, "measure", folder, STEPS, *arguments):
         assert status == 0, errors
     return [{name: torch.load(folder / f"{name}-{shard}.pt", weights_only=True) for name in cases} for shard in shards]
 
@@ -97,12 +91,12 @@ def test_a_checkpoint_of_four_processes_resumes_on_one_and_on_two(tmp_path):
     train(whole)
     four = Run.create(settings, tmp_path / "four")
     # here the processes agree only at the end of an epoch, so crash in the second one
-    statuses = [status for status, _ in launch(CRASHING, 4, four.path, 6, 0)]
+    statuses = [status for status, _ in launch(4, RANKS, "train", four.path, 6, 0)]
     assert statuses == [7, 7, 7, 7]
     assert [path.name for path in four.checkpoints.iterdir()] == ["step-000000004"]
     two = Run(shutil.copytree(four.path, tmp_path / "two"))
     train(four)
-    for status, errors in launch(CRASHING, 2, two.path, 0, 0):
+    for status, errors in launch(2, RANKS, "train", two.path, 0, 0):
         assert status == 0, errors
     expected = load_file(whole.path / "weights.safetensors")
     for run in (four, two):
@@ -120,14 +114,14 @@ def test_a_damaged_checkpoint_is_refused_by_every_process(tmp_path):
         train(run, [Crash(6)])
     file = run.checkpoints / "step-000000004" / "__0_0.distcp"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    for status, errors in launch(CRASHING, 2, run.path, 0, 0):
+    for status, errors in launch(2, RANKS, "train", run.path, 0, 0):
         assert status == 1
         assert f"Damaged: {file.parent}: __0_0.distcp is damaged" in errors
 
 
 def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
     run = Run.create(Config(depth=2, width=8, epochs=50), tmp_path / "run")
-    (survivor, errors), (killed, _) = launch(CRASHING, 2, run.path, 0, 5)
+    (survivor, errors), (killed, _) = launch(2, RANKS, "train", run.path, 0, 5)
     assert killed == -signal.SIGKILL
     assert survivor == 1
     assert "ConnectionError: another process of this run died or was stopped" in errors
