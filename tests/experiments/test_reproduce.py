@@ -100,7 +100,7 @@ def test_stopping_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("autogd.training.study.train", stop)
     assert main(["reproduce", "batch-size", "--out", str(tmp_path), "--json"]) == 130
-    assert "repeat the command to go on" in capsys.readouterr().err
+    assert "repeat the command to continue" in capsys.readouterr().err
 
 
 def test_an_unknown_experiment_is_named(capsys):
