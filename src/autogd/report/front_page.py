@@ -140,7 +140,9 @@ def draw_versus(every: Sequence[Standing]) -> bytes:
             zorder=4 if ours else 2, clip_on=False, label=name,
         )  # fmt: skip
         if ours and held != standing.ratio:
-            axes.annotate(f"{standing.ratio:.2g}", (x, held), (8, 2), textcoords="offset points", fontsize=8)
+            axes.annotate(
+                f"{standing.ratio:.2g}", (x, held), (0, 9), textcoords="offset points", fontsize=8, ha="center"
+            )
     axes.axhline(1, color=_STYLES["adam"][0], lw=0.9, zorder=1)
     for number in range(0, len(names), 2):
         axes.axvspan(number - 0.5, number + 0.5, color="black", alpha=0.045, lw=0)
