@@ -10,10 +10,25 @@ from autogd import AGD
 from autogd.cli.main import main
 from autogd.experiments.speed.growth import Point, fit, growth
 from autogd.experiments.speed.instruments import peak_bytes, steady_bytes
-from autogd.experiments.speed.step_cost import CONTENDERS, costs, shares, stepping, with_gradients
+from autogd.experiments.speed.step_cost import CONTENDERS, NETWORKS, costs, shares, stepping, with_gradients
 from autogd.models import ResNet18
 
 CPU = torch.device("cpu")
+
+
+def test_passes_are_timed_at_the_same_weights_however_far_the_optimisers_step(monkeypatch):
+    """The steps of six optimisers on one network made a GPT diverge, and `bench step --share` ended with an error."""
+    seen = []
+
+    def network():
+        model = nn.Sequential(nn.Linear(3, 2, bias=False))
+        model[0].register_forward_hook(lambda layer, *_: seen.append(layer.weight.detach().clone()))
+        return model
+
+    monkeypatch.setitem(NETWORKS, "small", (network, lambda count: torch.randn(count, 3), 4))
+    list(shares(["small"], ["agd", "adam-fused"], 3, CPU))
+    assert len(seen) > 3
+    assert all(torch.equal(weight, seen[0]) for weight in seen)
 
 
 def test_the_peak_is_what_is_held_at_once_not_the_sum():

@@ -1,5 +1,6 @@
 """The cost of one step: on sets of parameters, and relative to the forward and backward pass of three networks."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -164,12 +165,14 @@ def shares(
         torch.manual_seed(0)
         model, x = make().to(device), draw(size).to(device)
 
-        def train(model: nn.Module = model, x: Tensor = x) -> None:
+        def train(model: nn.Module, x: Tensor = x) -> None:
             model.zero_grad()
             model(x).square().mean().backward()
 
-        train()
+        train(model)
         steps = {optimiser: stepping(CONTENDERS[optimiser](model)) for optimiser in optimisers}
-        best = best_times({**steps, "": train}, rounds, device, tick)
+        # the steps of several optimisers on one network make it diverge, so the passes are timed on another
+        passes = partial(train, copy.deepcopy(model))
+        best = best_times({**steps, "": passes}, rounds, device, tick)
         for optimiser in optimisers:
             yield Share(name, size, optimiser, best[""], best[optimiser], best[optimiser] / best[""])
