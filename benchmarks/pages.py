@@ -188,7 +188,8 @@ def write_scale() -> None:
 
 
 def readme() -> dict[str, str]:
-    """The verdicts, and what `autogd bench step --share --threads 1 --rounds 5 --json` printed."""
+    """The verdicts, and what `bench step --share --threads 1 --rounds 5 --json` printed, with the optimisers that
+    README names."""
     shares = [Share(**row) for row in json.loads((RECORDS / "step-share.json").read_text())]
     return {"verdicts": verdicts(quality(), trust()), "costs": costs(shares)}
 

@@ -151,7 +151,7 @@ def train(build, make, mesh="alone", steps=STEPS, dtype=torch.float64):
     Args:
         build: makes the network.
         make: makes its optimiser.
-        mesh: the name of one of `meshes.MESHES`.
+        mesh: the name of one of `MESHES`.
         steps: how many.
         dtype: of the weights.
     """

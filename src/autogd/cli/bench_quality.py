@@ -54,7 +54,7 @@ class Quality:
     fresh: bool = False
     """ignore the published records and run everything again; records in --out still count"""
     long: bool = False
-    """run the long workloads, which never see a sample twice"""
+    """run the long workloads: all of CIFAR-10 with random crops and flips, and longer texts"""
     report: bool = False
     """train nothing: print the table of the published records, and of those in --out if it is given"""
     figure: str | None = None

@@ -1,6 +1,6 @@
 """The data of the benchmark: training batches and validation sets.
 
-The data of the long workloads do not run out: all of CIFAR-10 with crops and flips, and texts longer than the budget.
+The long workloads have all of CIFAR-10 with crops and flips, and texts that a run reads once or a few times.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 On small sets the budget ends before tuned Adam overfits, since the benchmark compares optimisers, not early stopping.
 On the long workloads, for `--long`, overfitting cannot hide a better optimiser: images are augmented in every pass, and
-texts are longer than the budget. Rivals search their learning rates there at the full budget.
+a text is read once or a few times. Rivals search their learning rates there at the full budget.
 
 To add a workload, add a line to `WORKLOADS` or to `LONG`.
 """
