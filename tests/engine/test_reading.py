@@ -1,6 +1,7 @@
 """The first forward pass is read before the first step, once, whoever calls it."""
 
 import copy
+import ctypes
 import io
 import pickle
 import warnings
@@ -279,18 +280,131 @@ def test_a_function_with_a_backward_of_its_own(function):
     assert parts(optimiser, model.hidden) == (1, "shape")
 
 
-def test_what_a_model_keeps_of_a_pass_has_numbers():
-    class Keeping(Raw):
-        def forward(self, x):
-            self.kept = h = checkpoint(self.block, x, use_reentrant=True)
-            return self.head(h)
+class Keeping(Raw):
+    """Keeps what it can of a pass: an attribute, losses in a list, activations by name, statistics, counters."""
 
-    model = Keeping()
-    optimiser = StochasticAGD(model)
-    model(X.clone().requires_grad_()).square().mean().backward()
-    optimiser.step()
-    assert float(model.kept.detach().norm()) > 0
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+        self.losses, self.by_name = [], {"last": []}
+        self.register_buffer("small", torch.ones(1))
+        self.register_buffer("large", torch.ones(50))
+        self.calls = torch.zeros(3)  # no buffer
+
+    def forward(self, x):
+        self.small.mul_(0.5)
+        self.large.add_(1)
+        self.calls += 1
+        self.kept = h = checkpoint(self.block, x, use_reentrant=True)
+        self.losses.append(h.square().mean())
+        self.by_name["last"].append(h)
+        return self.head(self.norm(h))
+
+
+def test_a_reading_leaves_no_trace_in_the_model():
+    """What a checkpoint hides is read by a second pass, without numbers."""
+
+    def trained(optimise):
+        model, seen = Keeping(), []
+        model.head.register_forward_hook(lambda layer, given, output: seen.append(output))
+        optimiser = StochasticAGD(model)
+        for _ in range(2):
+            optimiser.zero_grad()
+            output = model(X.clone().requires_grad_())
+            (output.square().mean() + sum(model.losses)).backward()
+            model.losses.clear()
+            if optimise:
+                optimiser.step()
+                with torch.no_grad():  # the same weights in both runs, so that all numbers are comparable
+                    for parameter, start in zip(model.parameters(), starts, strict=True):
+                        parameter.copy_(start)
+        return model, seen, optimiser
+
+    starts = [p.detach().clone() for p in Keeping().parameters()]
+    model, seen, optimiser = trained(True)
+    alone, seen_alone, _ = trained(False)
     assert parts(optimiser, model.hidden) == (2, "graph")
+    assert model.losses == []
+    assert [len(model.by_name["last"]), len(seen)] == [len(alone.by_name["last"]), len(seen_alone)] == [2, 2]
+    kept = [*model.by_name["last"], *seen, model.kept, model.calls, *model.buffers()]
+    expected = [*alone.by_name["last"], *seen_alone, alone.kept, alone.calls, *alone.buffers()]
+    for tensor, other in zip(kept, expected, strict=True):
+        assert type(tensor) is torch.Tensor
+        assert torch.equal(tensor, other)
+
+
+def test_reading_a_batch_by_hand_and_on_a_guess_leaves_no_trace():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    for look in (autogd.explain, initialise_):
+        look(model)
+        assert int(model[1].num_batches_tracked) == 0
+        keeping = Keeping()
+        look(keeping, X.clone().requires_grad_())
+        assert int(keeping.norm.num_batches_tracked) == 0
+        assert float(keeping.small) == 1
+        assert (keeping.losses, keeping.by_name) == ([], {"last": []})
+
+
+class Native(torch.autograd.Function):
+    """A product that native code copies by the addresses of tensors, as kernels written by hand do."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        product = x @ weight
+        copied = torch.empty_like(product)
+        ctypes.memmove(copied.data_ptr(), product.data_ptr(), 4 * product.numel())
+        return copied
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        return g @ weight.T, x.T @ g
+
+
+def test_native_code_does_not_get_the_address_of_a_tensor_without_numbers():
+    class Own(Raw):
+        def block(self, x):
+            gate, up = Native.apply(x, self.hidden).chunk(2, -1)
+            return F.silu(gate) * up
+
+    model = Own()
+    optimiser = StochasticAGD(model)
+    with pytest.warns(UserWarning, match="hidden: .*in a function that cannot be read"):
+        step(model, optimiser)  # at address 0 the process would end
+
+
+def test_a_reading_that_was_loaded_stays_when_the_model_is_compiled():
+    def made():
+        model = Raw()
+        model.compile(backend="eager")
+        return model, StochasticAGD(model, sizes="measured")
+
+    model, optimiser = made()
+    for _ in range(3):
+        step(model, optimiser)
+    other, resumed = made()
+    other(X)  # a pass before the state is there
+    other.load_state_dict(model.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    for _ in range(2):
+        step(model, optimiser)
+        step(other, resumed)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@OPTIMISERS
+def test_a_layer_that_was_replaced_is_read_as_itself(optimiser_class):
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    optimiser = optimiser_class(model)
+    model[2] = nn.Linear(6, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # AGD has only the shape of a parameter that is passed by hand
+        optimiser.add_param_group({"params": list(model[2].parameters())})
+    step(model, optimiser)
+    atoms, new = optimiser._architecture.atoms, model[2]
+    assert (atoms[new.weight].fan_out, atoms[new.weight].fan_in, atoms[new.bias].kind) == (10, 6, "bias")
+    assert optimiser._architecture.readout is new.weight
 
 
 def test_lists_of_tensors_are_not_watched():

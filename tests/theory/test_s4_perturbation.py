@@ -355,6 +355,7 @@ def test_a_forward_that_depends_on_the_numbers_of_its_input_has_no_bound():
         (lambda x: x / x.detach().norm(dim=1, keepdim=True), "constant"),
         (lambda x: x.t().contiguous().view(-1, 4), "batch dimension"),
         (lambda x: x[:2] + x[2:], "batch dimension"),
+        (lambda x: torch.div(x, 2, rounding_mode="floor"), "it rounds"),
     ],
 )
 def test_functions_without_a_bound_are_named(function, why):
@@ -414,3 +415,42 @@ def test_the_modes_of_training_are_left_as_they_were():
     perturbation_bound(model)
     assert [module.training for module in model] == [True, False, True]
     assert model.training
+
+
+def test_an_output_that_does_not_depend_on_the_input_has_no_bound():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+
+        def forward(self, x):
+            return self.first(x.detach())
+
+    with pytest.raises(UnboundedError, match="does not depend on its input"):
+        perturbation_bound(Model(), torch.ones(2, 4))
+
+
+def test_a_lazy_model_is_refused_by_name_and_still_works():
+    model = nn.Sequential(nn.LazyLinear(4))
+    with pytest.raises(UnboundedError, match="it is lazy"):
+        perturbation_bound(model, torch.ones(2, 5))
+    assert model(torch.ones(2, 5)).shape == (2, 4)
+
+
+def test_what_a_model_keeps_is_left_as_it_was():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.seen, self.last = [], None
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls += 1
+            self.last = self.first(x)
+            self.seen.append(self.last)
+            return self.last
+
+    model = Model()
+    perturbation_bound(model, torch.ones(2, 4))
+    assert (model.seen, model.last, float(model.calls)) == ([], None, 0)

@@ -114,6 +114,8 @@ class Architecture:
         """Stop watching: a saved state brought the reading."""
         for watch in self._watches:
             watch.remove()
+        self._watches.clear()
+        self._hidden.clear()
 
     def _shared(self, roles: list[Role]) -> list[Role]:
         return share_biases(roles) if self._biases_by_layer else roles
@@ -134,8 +136,9 @@ class Architecture:
     def _read(self, model: nn.Module, roots: Roots, call: Any) -> None:
         sharded = unsharded(model)
         own = next((named for ref, _, named in self._modules if ref() is model), {})
-        # torch.func calls the Module with other tensors for its parameters
-        swapped = {now: own[name] for name, now in model.named_parameters() if own.get(name, now) is not now}
+        # torch.func calls the Module with other tensors for its parameters; a new layer brings parameters of its own
+        present = [(now, own[name]) for name, now in model.named_parameters() if name in own and now not in self.atoms]
+        swapped = {now: before for now, before in present if now.shape == before.shape}
         parameters = dict(model.named_parameters()) | {f"unsharded {i}": whole for i, whole in enumerate(sharded)}
         reading = read_graph(roots, parameters).renamed(sharded | swapped)
         if reading.uses:

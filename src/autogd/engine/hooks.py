@@ -37,8 +37,8 @@ class Watch:
     """Hooks on a Module that hand the first forward pass with gradients to `read`.
 
     A trainer may call a method of the module instead of its forward. `finish`, before the first step, then reads the
-    last outputs of its parts. The hooks hold no tensors and no optimiser; in a copy of the Module, and in one that was
-    saved whole, they do nothing.
+    last outputs of its parts. The hooks hold no optimiser, and no tensors but the arguments of the last compiled pass.
+    In a copy of the Module, and in one that was saved whole, they do nothing.
 
     Args:
         model: to watch.
@@ -96,6 +96,7 @@ class Watch:
             handle.remove()
         self._handles.clear()
         self._parts.clear()
+        self._call = None
 
     def _done(self, roots: Roots, call: Any) -> None:
         model, read = self._model(), self._read()

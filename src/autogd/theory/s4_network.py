@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _autograd
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parameter import UninitializedParameter
 
 from autogd.reading.agreement import merged
 from autogd.reading.catalogue import Role, read_roles
@@ -125,14 +126,15 @@ class _Pass:
         self.calls: list[_Call] = []  # the inner one before the outer one
         self._begun: list[tuple[Value, int]] = []
         self._names = {module: name for name, module in model.named_modules()}
-        training = {module: module.training for module in model.modules()}
         frozen = [p for p in model.parameters() if p.is_floating_point() and not p.requires_grad]
+        if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+            raise UnboundedError(type(model).__name__, {"forward": "it is lazy: run it once, so that it has weights"})
         hooks = register_module_forward_pre_hook(self._begin), register_module_forward_hook(self._end)
         try:
-            model.eval()
             for parameter in frozen:
                 parameter.requires_grad_()
-            with without_numbers():
+            with without_numbers(model):
+                model.eval()
                 rows = max(len(example), 2)  # one sample would not show what mixes samples
                 x = torch.zeros(rows, *example.shape[1:], dtype=example.dtype, device=example.device)
                 x = x.requires_grad_().clone()
@@ -150,8 +152,6 @@ class _Pass:
                 hook.remove()
             for parameter in frozen:
                 parameter.requires_grad_(False)
-            for module, mode in training.items():
-                module.training = mode
 
     def _begin(self, module: nn.Module, args: Any) -> None:
         self._begun.append((_value(args), _autograd._get_sequence_nr()))
@@ -194,6 +194,8 @@ class _Walk:
                 # continue, so that the error names all of them
                 values = [(node, number) for number in range(len(node._input_metadata))]
                 self.flows |= {value: self._flow(value, given(0.0)) for value in values}
+        if last not in self.flows:
+            raise UnboundedError(self.owner, {"forward": "its output does not depend on its input"})
         if self.flows[last].samples != self._flow(last, given(0.0)).samples:
             unbounded["forward"] = "it moves the batch dimension"
         if unbounded:

@@ -123,6 +123,8 @@ def _factor(node: Any, operation: str, places: Sequence[int]) -> float:
     factor = node._saved_other if places == [0] else node._saved_self if (places, operation) == ([1], "Mul") else None
     if factor is None or isinstance(factor, FakeTensor) or factor.requires_grad:
         raise ValueError("it takes something other than a constant")
+    if getattr(node, "_saved_rounding_mode", None):
+        raise ValueError("it rounds, and so jumps")
     return float(factor.abs().max()) if operation == "Mul" else 1 / float(factor.abs().min())
 
 

@@ -1,6 +1,8 @@
 """Run a Module once to read it, and leave it as it was."""
 
+import copy
 import logging
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +12,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointFunction
 
 from autogd.reading.graph.reading import Reading, read_graph
@@ -30,7 +35,7 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 
 
 def read_model(model: nn.Module, batch: Any) -> Reading:
-    """Read one forward pass on a batch; buffers and the state of the random numbers are put back.
+    """Read one forward pass on a batch; what it leaves in the Module, and the random numbers' state, are put back.
 
     >>> layer = nn.Linear(2, 3)
     >>> sorted(atom.kind for atom in read_model(layer, torch.ones(4, 2)).atoms.values())
@@ -38,7 +43,7 @@ def read_model(model: nn.Module, batch: Any) -> Reading:
     """
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        with _unchanged(model), torch.random.fork_rng(), torch.enable_grad():
             reading = read_graph(call(model, batch), dict(model.named_parameters()))
     finally:
         with torch.no_grad():
@@ -60,19 +65,13 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     """
     while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):  # a compiled Module
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
-    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
-        return None  # a pass of a sharded model communicates
-    parts = [(vars(part), vars(part).copy()) for part in model.modules()]
-    buffers = [(part._buffers, part._buffers.copy()) for part in model.modules()]
+    if any(hasattr(p, "placements") or isinstance(p, UninitializedParameter) for p in model.parameters()):
+        return None  # a pass of a sharded model communicates, and one of a lazy model makes its weights
     try:
-        with without_numbers(), _opened():
+        with without_numbers(model), _opened():
             return read_graph(model.forward(*args, **kwargs), dict(model.named_parameters()))
     except Exception:  # a Module may raise anything: then there is nothing to read
         return None
-    finally:
-        for held, before in parts + buffers:  # a Module may keep tensors of the pass, and these have no numbers
-            held.clear()
-            held.update(before)
 
 
 @contextmanager
@@ -98,21 +97,80 @@ def _opened() -> Iterator[None]:
 
 
 @contextmanager
-def without_numbers() -> Iterator[None]:
-    """Run what is inside on tensors without numbers, with gradients; it raises if a choice depends on numbers.
+def without_numbers(model: nn.Module) -> Iterator[None]:
+    """Run a Module on tensors without numbers, with gradients; it raises if a choice depends on numbers.
 
-    >>> with without_numbers():
-    ...     made = torch.ones(2, 3) @ torch.ones(3, 4)
+    The Module is left as it was: no number of a tensor from outside is read or written, also not by the address of its
+    memory. Of its hooks only torch's own are called (weight normalisation is one).
+
+    >>> model = nn.Linear(3, 4)
+    >>> with without_numbers(model):
+    ...     made = model(torch.ones(2, 3))
     >>> made.shape
     torch.Size([2, 4])
     """
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True  # an operation that does not run so is no error here
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.random.fork_rng([]):
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        mode._allow_unsafe_data_ptr_access = False  # else the address of a tensor is 0, and native code reads there
+        with _unchanged(model), mode, _Converting(mode), torch.enable_grad(), torch.random.fork_rng([]):
+            for part in model.modules():
+                for kind in ("_forward_pre_hooks", "_forward_hooks"):
+                    hooks = vars(part)[kind].items()
+                    vars(part)[kind] = OrderedDict((key, hook) for key, hook in hooks if _is_torchs(hook))
             yield
     finally:
         log.disabled = before
+
+
+def _is_torchs(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith("torch.")
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put back what a pass leaves in a Module: attributes, and what is in lists, dicts and sets."""
+    before: dict[int, tuple[Any, Any]] = {}
+    stack: list[Any] = [vars(part) for part in model.modules()]
+    while stack:
+        held = stack.pop()
+        if type(held) is tuple:
+            stack += held
+        elif type(held) in (list, dict, set, deque, OrderedDict, defaultdict) and id(held) not in before:
+            before[id(held)] = held, copy.copy(held)
+            stack += held.values() if isinstance(held, dict) else held
+    try:
+        yield
+    finally:
+        for held, content in before.values():
+            held.clear()
+            (held.extend if isinstance(held, list | deque) else held.update)(content)
+
+
+class _Converting(TorchDispatchMode):
+    """Takes the numbers of every tensor away before `FakeTensorMode` gets it.
+
+    That mode computes an operation on a real tensor and a Python number with the numbers, and so changes the tensor if
+    the operation is in place.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mode = mode
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function not in _LIFTS:  # a new constant keeps its numbers
+            args, kwargs = tree_map_only(Tensor, self._converted, (args, kwargs))
+        return function(*args, **kwargs)
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        plain = type(tensor) in (Tensor, nn.Parameter)
+        return self.mode.fake_tensor_converter.from_real_tensor(self.mode, tensor) if plain else tensor
+
+
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift.default)
 
 
 def guessed_reading(model: nn.Module) -> Reading | None:
