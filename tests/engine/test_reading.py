@@ -345,6 +345,24 @@ def test_reading_a_batch_by_hand_and_on_a_guess_leaves_no_trace():
         assert (keeping.losses, keeping.by_name) == ([], {"last": []})
 
 
+def test_explaining_a_batch_does_not_bring_the_hooks_back():
+    model = Raw()
+    optimiser = StochasticAGD(model)
+    autogd.explain(model, X)
+    step(model, optimiser)
+    version = optimiser._architecture.version
+    step(model, optimiser)
+    assert optimiser._architecture.version == version
+    assert sum(len(part._forward_hooks) for part in model.modules()) == 0
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_lazy_model_is_initialised_by_a_batch_and_then_works():
+    model = initialise_(nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(2)), X)
+    assert model(X).shape == (10, 2)
+    assert torch.linalg.matrix_norm(model[0].weight, 2).item() == pytest.approx((6 / 4) ** 0.5, rel=1e-4)
+
+
 class Native(torch.autograd.Function):
     """A product that native code copies by the addresses of tensors, as kernels written by hand do."""
 

@@ -41,6 +41,9 @@ def read_model(model: nn.Module, batch: Any) -> Reading:
     >>> sorted(atom.kind for atom in read_model(layer, torch.ones(4, 2)).atoms.values())
     ['bias', 'matrix']
     """
+    if _is_lazy(model):  # its first pass makes the weights, and they stay
+        with torch.random.fork_rng(), torch.no_grad():
+            call(model, batch)
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
         with _unchanged(model), torch.random.fork_rng(), torch.enable_grad():
@@ -65,13 +68,17 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     """
     while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):  # a compiled Module
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
-    if any(hasattr(p, "placements") or isinstance(p, UninitializedParameter) for p in model.parameters()):
-        return None  # a pass of a sharded model communicates, and one of a lazy model makes its weights
+    if _is_lazy(model) or any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        return None  # a pass of a lazy model makes its weights, and one of a sharded model communicates
     try:
         with without_numbers(model), _opened():
             return read_graph(model.forward(*args, **kwargs), dict(model.named_parameters()))
     except Exception:  # a Module may raise anything: then there is nothing to read
         return None
+
+
+def _is_lazy(model: nn.Module) -> bool:
+    return any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters())
 
 
 @contextmanager
@@ -131,8 +138,10 @@ def _is_torchs(hook: Any) -> bool:
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """Put back what a pass leaves in a Module: attributes, and what is in lists, dicts and sets."""
-    before: dict[int, tuple[Any, Any]] = {}
-    stack: list[Any] = [vars(part) for part in model.modules()]
+    own = [vars(part) for part in model.modules()]
+    before: dict[int, tuple[Any, Any]] = {id(attributes): (attributes, attributes.copy()) for attributes in own}
+    # a hook that took itself off stays off
+    stack = [value for attributes in own for name, value in attributes.items() if not name.endswith("_hooks")]
     while stack:
         held = stack.pop()
         if type(held) is tuple:
