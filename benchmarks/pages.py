@@ -44,6 +44,7 @@ DOCS, IMAGES, FIGURES = ROOT / "docs", ROOT / "docs" / "images", ROOT / "docs" /
 README, WHEN_NOT, GLOSSARY = ROOT / "README.md", DOCS / "when_not.md", DOCS / "glossary.md"
 QUALITY, TRUST, RESULTS, SCALE = (DOCS / f"{name}.md" for name in ("quality", "trust", "results", "scale"))
 SCALES: tuple[Scale, ...] = ("laptop", "workstation")
+MINUTE = 1 / 60  # of an hour
 
 
 def fill(page: Path, parts: dict[str, str]) -> None:
@@ -141,16 +142,18 @@ def _core_hours(folder: Path) -> str:
 
 
 def _workstation() -> str:
-    """The runs that have ended at the workstation's scale."""
+    """The runs that have ended at the workstation's scale, less those of seconds."""
     names = ("run", "epochs", "train accuracy", "test accuracy", "its best epoch", "core-hours planned", "spent")
     files = sorted((RECORDS / "workstation").glob("*.jsonl"))
     runs = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return "\n".join(grid(names, [_row(run) for run in runs]))
+    long = [run for run in runs if run["cost.json"]["spent_core_hours"] >= MINUTE]
+    return "\n".join(grid(names, [_row(run) for run in long]))
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     end, spent = run["summary.json"], run["cost.json"]
-    shares = (f"{100 * end[name]:.1f}%" for name in ("train_accuracy", "test_accuracy", "best_test_accuracy"))
+    ends = (end[name] for name in ("train_accuracy", "test_accuracy", "best_test_accuracy"))
+    shares = ("diverged" if share is None else f"{100 * share:.1f}%" for share in ends)
     hours = (f"{spent[f'{kind}_core_hours']:.2f}" for kind in ("planned", "spent"))
     return (run["trial"], str(end["epochs"]), *shares, *hours)
 
