@@ -183,7 +183,9 @@ def _characters(steps: int, rates: Mapping[str, tuple[float, ...]]) -> Workload:
 
 
 LONG: dict[str, Workload] = {
-    "char-gpt": _characters(2000, {"adamw": (1e-3, 3e-3, 1e-2), "muon": (3e-3, 1e-2, 3e-2), "muon-original": (0.02,)}),
+    "char-gpt": _characters(
+        2000, {"adamw": (1e-3, 3e-3, 1e-2), "muon": (1e-3, 3e-3, 1e-2, 3e-2), "muon-original": (0.02,)}
+    ),
     "cifar-3e": _cifar(3, {"adamw": (3e-3, 1e-2, 3e-2, 0.1), "sgd": (0.03, 0.1, 0.3, 1.0)}),
     "char-gpt-long": _characters(10_000, {"adamw": (1e-2, 3e-3, 1e-3), "muon": (3e-2, 1e-2, 3e-3)}),
     "cifar-10e": _cifar(10, {"adamw": (3e-3, 1e-2, 3e-2, 0.1), "sgd": (0.1, 0.3, 1.0)}),

@@ -41,7 +41,8 @@ def _over_epochs(panels: Any, runs: Runs) -> None:
             line(axes, run, what, 100 if unit else 1, color=COLOURS[name], label=label)
         dress(axes, f"ResNet-18: {what.replace('_', ' ')}", y=what.partition("_")[2] + unit if unit else what)
     panels[2].sharey(panels[1])
-    mark(panels[2], 91.2, "the paper: AGD 91.2%, 200 epochs", above=False)
+    mark(panels[2], 91.2, "the paper: AGD 91.2%, 200 epochs")
+    panels[2].set_ylim(top=100)
 
 
 def _row(panels: Any, runs: Runs, ours: str) -> None:
@@ -60,8 +61,8 @@ def _row(panels: Any, runs: Runs, ours: str) -> None:
         key = f"showcase/resnet50-{name}"
         if key in runs:
             accuracy(right, runs[key], COLOURS[runs[key].config().optimiser], label)
-    mark(right, 65.5, "the paper: AGD 65.5% test (ImageNet, 350 epochs)", above=False)
-    right.set_ylim(0, 70)
+    mark(right, 65.5, "the paper: AGD 65.5% test (ImageNet, 350 epochs)")
+    right.set_ylim(0, 75)
     dress(right, "(c) ResNet-50: train solid, test dotted\n" + _said(runs, "resnet50", ours), y="accuracy (%)")
 
 
