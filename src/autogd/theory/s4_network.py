@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch._C import _autograd
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.nn.parameter import UninitializedParameter
 
 from autogd.reading.agreement import merged
 from autogd.reading.catalogue import Role, read_roles
@@ -127,8 +126,6 @@ class _Pass:
         self._begun: list[tuple[Value, int]] = []
         self._names = {module: name for name, module in model.named_modules()}
         frozen = [p for p in model.parameters() if p.is_floating_point() and not p.requires_grad]
-        if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
-            raise UnboundedError(type(model).__name__, {"forward": "it is lazy: run it once, so that it has weights"})
         hooks = register_module_forward_pre_hook(self._begin), register_module_forward_hook(self._end)
         try:
             for parameter in frozen:

@@ -68,8 +68,8 @@ def read_without_numbers(model: nn.Module, args: Any, kwargs: Any) -> Reading | 
     """
     while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):  # a compiled Module
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod  # type: ignore[assignment]
-    if _is_lazy(model) or any(hasattr(parameter, "placements") for parameter in model.parameters()):
-        return None  # a pass of a lazy model makes its weights, and one of a sharded model communicates
+    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        return None  # a pass of a sharded model communicates
     try:
         with without_numbers(model), _opened():
             return read_graph(model.forward(*args, **kwargs), dict(model.named_parameters()))
@@ -116,6 +116,8 @@ def without_numbers(model: nn.Module) -> Iterator[None]:
     >>> made.shape
     torch.Size([2, 4])
     """
+    if _is_lazy(model):
+        raise ValueError("it is lazy: run it once, so that it has weights")
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True  # an operation that does not run so is no error here
     try:
