@@ -428,12 +428,12 @@ def test_where_few_batches_have_the_gradient_steps_are_shorter_and_never_for_goo
     assert [1e3 * rate(a) / 4 for a in (0, 1)] == pytest.approx([1 / 40, 1 / 4], rel=1e-3)
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("spread", [0.1, 0.3, 0.5, 0.7])
 def test_steps_are_as_long_as_the_share_of_batches_that_has_the_squared_gradient(spread):
     sizes = torch.randn(2, 200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(spread).exp()
     alike = (2 * sizes[0] * sizes[1] / sizes.square().sum(0)).mean()
     # of log-normal sizes, mean(G²)² / mean(G⁴)
-    assert rate(alike) / rate(1) == pytest.approx(math.exp(-4 * spread**2), abs=0.06)
+    assert rate(alike) / rate(1) == pytest.approx(math.exp(-4 * spread**2), abs=0.02)
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e30])

@@ -75,7 +75,7 @@ class Oracle:
             self.alike += max(4 / (self.steps + 3), 1 / 50) * (likeness - self.alike)
         self.last = G
         # the law; all layers compound, since no norm layer is among them
-        mu = min(max(min(2 * M, 1 / 4) * np.exp(2 - 2 / self.alike**2), 1 / 40), np.sqrt(2) / depth)
+        mu = min(max(min(2 * M, np.exp(4 / 3 - 4 / (3 * self.alike**3)) / 4), 1 / 40), np.sqrt(2) / depth)
         eta = np.log(1 + depth * mu / np.sqrt(self.steps))
         mean = min(1.0, 7 / (self.steps + 6))
         matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]

@@ -3,15 +3,15 @@ r"""The learning rate on minibatches: a law of the number of steps, and a limit 
 With L for the depth and D for the longest chain of layers without a norm layer among them,
 
 .. math:: \eta_t = \log\Big(1 + \frac{L \mu}{\sqrt t}\Big),
-   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, p_t \min(\tfrac14, 2 M_t)\big)\Big),
-   \qquad p_t = e^{2 - 2/a_t^2}.
+   \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, \min(\tfrac14 p_t, 2 M_t)\big)\Big),
+   \qquad p_t = e^{\frac43 (1 - 1/a_t^3)}.
 
 A layer moves by about μ/√t of its size. The quarter and √t keep a random walk of the weights below their own size.
-√2/D keeps the change of the output below its distance from a random target. M is the size of the momentum in units of a
-typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. If M is below 1/8, gradients vanish or cancel each
-other, and steps shorten in proportion to M. a says how alike in size the gradients of successive batches are: 1 if all
-have one size. p is the share of the batches that still have a gradient: it is small if most batches are fitted already
-and a few have a large gradient. `docs/derivation.md` has the reasons.
+√2/D keeps the change of the output below its distance from a random target. a says how alike in size the gradients of
+successive batches are: 1 if all have one size. p is the share of the batches that still have a gradient: it is small if
+most batches are fitted already and a few have a large gradient. M is the size of the momentum in units of a typical
+gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. If M is below p/8, gradients vanish or cancel each other, and
+steps are in proportion to M. `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -122,8 +122,8 @@ def learning_rate(
     >>> round(float(learning_rate(t, M, a, depth=4, chain=4, bound=bound)), 4)
     0.4055
     """
-    share = xp.exp(2 - 2 / (alike * alike))  # p
-    mu = xp.clip(xp.clip(2 * size, max=STEP) * share, min=SHORTEST)
+    share = xp.exp(4 / 3 * (1 - alike**-3))  # p
+    mu = xp.clip(xp.minimum(STEP * share, 2 * size), min=SHORTEST)
     mu = xp.clip(mu, max=TURNOVER / chain) if chain else mu
     x = depth * mu / xp.sqrt(steps)
     return bound(x + x * x)
