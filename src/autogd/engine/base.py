@@ -105,15 +105,15 @@ class ReadsArchitecture(SwapsWeights):
         refuse_flat(named, type(self).__name__)
         check_parameters(named, self._architecture.names)
         check_settings(group)
-        if isinstance(group["params"], nn.Module):
-            self._modules.add(group["params"])
-            names = dict(group["params"].named_parameters(remove_duplicate=False))
-            overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
-            roles = self._architecture.add_module(group["params"], overrides)
-            group["params"] = list(named.values())
-        else:
-            overrides = {n: self._overrides.pop(n) for n in named if n in self._overrides}
+        module = group["params"] if isinstance(group["params"], nn.Module) else None
+        names = named if module is None else dict(module.named_parameters(remove_duplicate=False))
+        overrides = {n: self._overrides.pop(n) for n in names if n in self._overrides}
+        if module is None:
             roles = self._architecture.add_tensors(named, overrides)
+        else:
+            roles = self._architecture.add_module(module, overrides)
+            self._modules.add(module)
+            group["params"] = list(named.values())
         if self._sizes == "measured":
             sizes = measured_sizes(roles)
             group["sizes"] = [sizes.get(parameter) for parameter in named.values()]
@@ -141,8 +141,7 @@ class ReadsArchitecture(SwapsWeights):
     def _restore_precision(self, loaded: dict[str, Any]) -> None:
         # torch casts a parameter's state to the parameter's type, or else shares it with the saved one
         saved = [index for group in loaded["param_groups"] for index in group["params"]]
-        ours = [parameter for group in self.param_groups for parameter in group["params"]]
-        for index, parameter in zip(saved, ours, strict=True):
+        for index, parameter in zip(saved, self._every(), strict=True):
             for name, value in loaded["state"].get(index, {}).items():
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.to(parameter.device, copy=True)
@@ -171,10 +170,9 @@ class ReadsArchitecture(SwapsWeights):
         self._backends, self._last, self._ready = {}, None, None
         self._swapped = self._kept is not None
         self._awaits_train = any("training" in state for state in self.state.values())
-        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if "reading" in group:
-                self._architecture.restore(group["params"], group["reading"], every)
+                self._architecture.restore(group["params"], group["reading"], self._every())
         if "_modules" not in self.__dict__:  # a copy, or an optimiser read from a file
             self._modules, self._reminder = weakref.WeakSet(), Reminder()
 

@@ -68,10 +68,8 @@ def split_by_name(
     lists = [name for name in ("params", "sizes") if name in group]
     found: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
     for place, parameter in enumerate(group["params"]):
-        settings: dict[str, Any] = {}
-        for pattern, values in patterns.items():
-            if fnmatchcase(names[parameter], pattern):
-                settings.update(values)
+        told = [values for pattern, values in patterns.items() if fnmatchcase(names[parameter], pattern)]
+        settings = {name: value for values in told for name, value in values.items()}
         empty: dict[str, Any] = {name: [] for name in lists}
         mine = found.setdefault(tuple(sorted(settings.items())), {**group, **settings, **empty})
         for name in lists:

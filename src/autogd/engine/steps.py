@@ -21,7 +21,7 @@ from autogd.geometry.direction import Geometry
 from autogd.geometry.norms import accumulation_dtype
 from autogd.reading.initialise import measured_sizes
 
-__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients", "placement_of"]
+__all__ = ["LastStep", "PlansSteps", "choose_backend", "gradients"]
 
 PLANS_KEPT = 4  # different parameters may get gradients from step to step, as with dropped layers
 
@@ -48,11 +48,6 @@ def gradients(plan: Plan, dense: bool = False) -> list[Any]:
         plan.weights[:] = map(as_real, plan.parameters)
     grads: list[Any] = [as_real(aligned(parameter.grad, parameter)) for parameter in plan.parameters]
     return [(grad.to_dense() if dense else grad.coalesce()) if grad.is_sparse else grad for grad in grads]
-
-
-def placement_of(tensor: Tensor) -> object:
-    """The placements and the mesh of a DTensor; None for any other tensor."""
-    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +129,10 @@ class PlansSteps(ReadsArchitecture):
         # torch.distributed.checkpoint makes room for a state by a step of size 0, before any forward pass
         architecture.settle(parameters, warn=any(torch.is_tensor(g["lr"]) or g["lr"] != 0 for g in self.param_groups))
         sizes = measured_sizes(architecture.changed) if self._sizes == "measured" else {}
-        every = [parameter for group in self.param_groups for parameter in group["params"]]
         for group in self.param_groups:
             if sizes:
                 group["sizes"] = [sizes.get(p, size) for p, size in zip(group["params"], group["sizes"], strict=True)]
-            group["reading"] = architecture.described(group["params"], every)
+            group["reading"] = architecture.described(group["params"], self._every())
         architecture.changed = []
 
     def _atom(self, parameter: Tensor, group: dict[str, Any]) -> Atom:

@@ -81,13 +81,15 @@ class SwapsWeights(Optimizer):
             return super().state_dict()
         saved = super().state_dict()
         indices = [index for group in saved["param_groups"] for index in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for index, parameter in zip(indices, parameters, strict=True):
+        for index, parameter in zip(indices, self._every(), strict=True):
             if parameter in self._kept:
                 saved["state"][index] = {**saved["state"][index], "training": self._kept[parameter]}
         for group in saved["param_groups"]:
             group["made_by"] += AFTER_EVAL
         return saved
+
+    def _every(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
 
     def _averages(self) -> dict[Tensor, Tensor]:
         return {p: state["average"] for p, state in self.state.items() if "average" in state}

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from autogd.engine.backend import Backend, Step
+from autogd.engine.distributed.shards import placement_of
 from autogd.engine.groups import multiplier
 from autogd.engine.plan import Plan
-from autogd.engine.steps import PlansSteps, gradients, placement_of
+from autogd.engine.steps import PlansSteps, gradients
 from autogd.geometry.atom import Rule
 from autogd.geometry.complex import as_real
 from autogd.optim.averaging import beside_average, newest_weight

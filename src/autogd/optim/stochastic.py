@@ -70,7 +70,7 @@ class StochasticAGD(AGD):
         )  # fmt: skip
         # the rate's scalars are saved with the groups, since torch keeps a number's type there; make them now, since
         # torch.distributed.checkpoint only loads what exists
-        wide = any(p.dtype.to_real() == torch.float64 for group in self.param_groups for p in group["params"])
+        wide = any(p.dtype.to_real() == torch.float64 for p in self._every())
         self.param_groups[0]["rate"] = torch.zeros(len(RateState._fields), dtype=torch.float64 if wide else None)
 
     def _take(self, backend: Backend) -> None:

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from autogd.engine.distributed.pieces import Piece, Rows
 
-__all__ = ["Layout", "Split", "aligned", "cut_rows", "is_sharded", "local", "piece_at", "piece_of", "splits_of"]
+__all__ = [
+    "Layout", "Split", "aligned", "cut_rows", "is_sharded", "local", "piece_at", "piece_of", "placement_of",
+    "splits_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class Layout:
 @lru_cache(maxsize=1 << 16)
 def _piece(shape: tuple[int, ...], splits: tuple[Split, ...], coordinate: tuple[int, ...]) -> Piece:
     return piece_at(shape, splits, coordinate)
+
+
+def placement_of(tensor: Tensor) -> object:
+    """The placements and the mesh of a DTensor; a pair of None for any other tensor."""
+    return getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
 
 
 def is_sharded(tensor: Tensor) -> bool:
