@@ -224,8 +224,10 @@ ddp, fsdp, hsdp, tensor_parallel, fsdp_and_tensor_parallel, expert_parallel = (
 class Moved(StochasticAGD):
     """With gradients times 1 ± 1e-7, as far as another order of adding up moves them."""
 
+    seed = 0
+
     def step(self, closure=None):
-        generator = torch.Generator().manual_seed(5)
+        generator = torch.Generator().manual_seed(self.seed)
         for parameter in self.param_groups[0]["params"]:
             parameter.grad.mul_(1 + 1e-7 * torch.randn(parameter.shape, generator=generator))
         return super().step(closure)
@@ -245,10 +247,12 @@ def in_float32(rank, world, given):
 
     FSDP2 adds up gradients in another order, which moves them by 1e-7. A polar factor multiplies that, if the momentum
     has small singular values. Momentum is held in bfloat16, and where such a difference falls on an edge of its
-    rounding, it becomes 1/256 of that number. `benchmarks/ranks.py apart` prints the figures.
+    rounding, it becomes 1/256 of that number. Not every draw hits an edge, so the largest of three counts.
+    `benchmarks/ranks.py apart` prints the figures.
     """
     one = in_float32_alone(StochasticAGD)
-    moved = apart(in_float32_alone(Moved), one)
+    draws = (type("Moved", (Moved,), {"seed": seed}) for seed in range(3))
+    moved = max(apart(in_float32_alone(draw), one) for draw in draws)
     spread = apart(train(EveryAtom, StochasticAGD, "fsdp", steps=12, dtype=torch.float32)[0], one)
     assert 1e-4 < moved < 1e-2, moved
     assert spread < 3 * moved, f"FSDP2 parts by {spread}, rounding by {moved}"
