@@ -147,6 +147,8 @@ def _print(options: Trust, shown: list[Standing]) -> None:
         cell, optimiser, loss, adam, ratio, verdict, recovery, logit = row(each)
         more = [f"÷ {recovery}" if recovery else "", f"logits {logit}" if logit else ""]
         name = "\n  ".join([cell, *[optimiser] * several, *filter(None, more)])
+        # on a line of its own, the number of seeds leaves room for the cells' names
+        loss, adam = (text.replace(" (", "\n(", 1) if "seed" in text else text for text in (loss, adam))
         found.add_row(name, loss, adam, ratio, verdict, style="bold" if each.verdict == "lost" else "")
         before = each.family
     console = Console()
