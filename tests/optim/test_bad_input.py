@@ -215,6 +215,11 @@ def test_a_run_saved_after_eval_goes_on_to_the_bit(trained):
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
 
 
+def test_averaging_is_no_setting_of_the_optimiser_that_always_averages():
+    with pytest.raises(TypeError, match="StochasticAGD: averaging: there is nothing of the kind to set: leave it out"):
+        StochasticAGD(nn.Linear(2, 1), averaging=False)
+
+
 @pytest.mark.parametrize("kind", [AGD, StochasticAGD])
 def test_a_learning_rate_is_refused_with_a_word_on_why(kind):
     with pytest.raises(TypeError, match=f"{kind.__name__}: lr: there is no learning rate to set, η is derived"):

@@ -74,11 +74,9 @@ class ReadsArchitecture(SwapsWeights):
         self._geometry = check_geometry(geometry)
         if sizes not in ("dimensional", "measured"):
             raise ValueError(f"sizes: {sizes!r} is not known; use 'dimensional' or 'measured'")
-        self._sizes = sizes
+        self._sizes, self._averaging, self._process_group = sizes, averaging, process_group
         self._overrides = dict(atoms or {})
-        self._averaging = averaging
         self._architecture = Architecture(biases_by_layer=self.momentum > 0)
-        self._process_group = process_group
         self._backends: dict[object, Backend] = {}
         self._modules = weakref.WeakSet()
         # for users to read; no step reads it, so it is not state

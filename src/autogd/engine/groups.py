@@ -98,7 +98,7 @@ def refuse_settings(owner: str, given: Iterable[str]) -> None:
     for name in given:
         if name in ("lr", "learning_rate"):
             what = "there is no learning rate to set, η is derived: leave it out (gain=0.5 would halve every step)"
-        elif name in ("betas", "beta", "momentum", "eps", "nesterov", "amsgrad", "fused", "warmup_steps"):
+        elif name in ("betas", "beta", "momentum", "eps", "nesterov", "amsgrad", "fused", "warmup_steps", "averaging"):
             what = "there is nothing of the kind to set: leave it out"
         else:
             what = "there is no such argument; see help(autogd.AGD)"

@@ -7,9 +7,9 @@ A tensor matters to the bound on the network's output only through three things:
   one unit of root-mean-square;
 * the **start**, which keeps activations at unit root-mean-square.
 
-An `Atom` is a view of the tensor as a grid of matrices, and their scale. The norm of a perturbation is the largest
-part's norm over the scale; its dual, which enters the gradient summary, is the sum over the parts of scale × dual norm.
-A new layer type is a new function in `autogd.geometry.atoms`, never a branch in an optimiser.
+An `Atom` is a view of the tensor as a grid of matrices, and their scale. The norm of a perturbation is the largest norm
+of a part over the scale; its dual, which enters the gradient summary, is the sum over the parts of scale × dual norm. A
+new layer type is a new function in `autogd.geometry.atoms`, never a branch in an optimiser.
 """
 
 import math
@@ -35,7 +35,7 @@ class Atom:
 
     Args:
         kind: the name in the catalogue.
-        shape: the tensor's shape when viewed as a grid of matrices; never a copy.
+        shape: the shape in which the tensor is viewed as a grid of matrices, never copied.
         rows: the dimensions of `shape` that index a matrix's outputs.
         columns: the dimensions of `shape` that index its inputs.
         scale: the size (operator norm) of a unit perturbation of one matrix.
@@ -103,7 +103,7 @@ class Atom:
 
     @property
     def maps(self) -> int:
-        """How many linear maps the parts form: one each, but all taps and groups of a kernel form one."""
+        """How many linear maps the parts form: one each, but the taps and groups of a kernel form `stack`."""
         return self.parts if self.kind != "kernel" else max(1, int(self.stack))
 
     @property
@@ -140,10 +140,10 @@ Rule = Callable[[Tensor, nn.Module | None], Atom]
 def matrix(weight: Tensor, module: nn.Module | None = None, *, stack: int = 1, transposed: bool = False) -> Atom:
     r"""A linear map from d_in to d_out, or `stack` of them packed along the output dimension.
 
-    Inputs of unit root-mean-square have norm √d_in, outputs should have √d_out, so ‖W‖_* = √(d_out/d_in) keeps the
-    root-mean-square at one (Prescription 1), and a perturbation of that size moves it by at most one. `transposed`
-    tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a cell) count as separate matrices
-    and layers.
+    Inputs of unit root-mean-square have norm √d_in; outputs should have √d_out. So an operator norm of √(d_out/d_in)
+    keeps the root-mean-square at one (Prescription 1), and a perturbation of that size moves the output's by at most
+    one. `transposed` tensors are stored d_in × d_out. Packed maps (query, key and value; the gates of a cell) count as
+    separate matrices and layers.
 
     >>> matrix(nn.Linear(16, 4).weight).scale
     0.5

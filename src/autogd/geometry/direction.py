@@ -1,8 +1,8 @@
-r"""The direction of steepest descent for a step of given size. It depends on the norm that measures the step.
+r"""The unit direction of steepest ascent, which depends on the norm that measures a step; the rule has the minus.
 
 `frobenius` is the paper's: under Assumption 2 the Frobenius and operator norms of a gradient are equal, so the
 direction is the gradient over its Frobenius norm. `spectral` drops the assumption and takes the best of all directions
-of operator norm one, the polar factor UVᵀ; the slope along it is the nuclear norm. For vectors they are equal.
+of operator norm one, the polar factor UVᵀ; the slope along it is the nuclear norm. For vectors the two are equal.
 """
 
 from collections.abc import Callable

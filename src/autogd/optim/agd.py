@@ -26,7 +26,7 @@ __all__ = ["AGD"]
 
 
 class AGD(PlansSteps):
-    r"""The optimiser of the paper: no learning rate, no schedule, no state.
+    r"""The optimiser of the paper: no learning rate to tune, no schedule, and no state without averaging.
 
     .. math::
         G = \frac1L \sum_k \sqrt{d_k/d_{k-1}} \, \|\nabla_k\|_F, \qquad
@@ -39,7 +39,7 @@ class AGD(PlansSteps):
         geometry: how a step is measured; "frobenius" is the paper's, with Assumption 2. "spectral" does without it and
             takes the best direction.
         sizes: what a step is relative to: "dimensional", the paper's, is Prescription 1; "measured" is the size of the
-            weights as they are now, for fine-tuning; if the readout is above its target, steps shrink by that ratio.
+            weights as they are now, for fine-tuning. If the readout is above its target, steps shrink by that ratio.
         majorisation: another bound on the objective, and so another η(G); None is Lemma 5.
         averaging: take gradients near an average of the weights, and ship the average (`averaged()`): the cheapest
             step for minibatches. `autogd.optim.averaging` derives it. The state is 4 bytes a weight.

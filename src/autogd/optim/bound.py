@@ -4,8 +4,8 @@ Lemma 5 bounds the objective after a step of relative size η by
 
 .. math:: \mathcal{L} - \eta G + \tfrac12 (e^\eta - 1)^2,
 
-and Theorem 2 minimises that bound. To add a loss, write its bound with the same interface and
-pass it as `majorisation`: another bound is another optimiser.
+and Theorem 2 minimises that bound. To add a loss, write its bound with the same interface and pass it as
+`majorisation`: another bound is another optimiser.
 """
 
 from typing import Any, Protocol, runtime_checkable

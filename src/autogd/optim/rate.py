@@ -6,12 +6,12 @@ With L for the depth and D for the longest chain of layers without a norm layer 
    \qquad \mu = \min\Big(\frac{\sqrt 2}{D}, \max\big(\tfrac1{40}, \min(\tfrac14 p_t, 2 M_t)\big)\Big),
    \qquad p_t = e^{\frac43 (1 - 1/a_t^3)}.
 
-A layer moves by about μ/√t of its size. The quarter and √t keep a random walk of the weights below their own size.
-√2/D keeps the change of the output below its distance from a random target. a says how alike in size the gradients of
-successive batches are: 1 if all have one size. p is the share of the batches that still have a gradient: it is small if
-most batches are fitted already and a few have a large gradient. M is the size of the momentum in units of a typical
-gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. If M is below p/8, gradients vanish or cancel each other, and
-steps are in proportion to M. `docs/derivation.md` has the reasons.
+A layer moves by about μ/√t of its size, and by less in the first steps. The quarter and √t keep a random walk of the
+weights below their own size. √2/D keeps the change of the output below its distance from an independent target. a says
+how alike in size the gradients of successive batches are: 1 if all have one size. p estimates the share of batches that
+still have a gradient: it is small if most are fitted already and a few have a large one. M is the size of the momentum
+in units of a typical gradient: √(0.1/1.9) = 0.23 for gradients of pure noise. If M is below p/8, gradients vanish or
+cancel each other, and steps are in proportion to M. `docs/derivation.md` has the reasons.
 
 Plain operators and a namespace serve PyTorch and JAX alike.
 """
@@ -25,14 +25,14 @@ import torch
 __all__ = ["MOMENTUM", "RateState", "averaging_share", "learning_rate", "momentum_size", "next_state"]
 
 MOMENTUM = 0.9
-STEP = 1 / 4  # of a layer's size, in the first step
-TURNOVER = math.sqrt(2)  # the distance of an output and an independent target, each of norm √d, is √2 √d
+STEP = 1 / 4  # the largest μ
+TURNOVER = math.sqrt(2)  # the distance between an output and an independent target, each of norm √d, is √2 √d
 SHORTEST = STEP / 10  # the least μ: the rate must be able to recover from short steps
 TINY = float(torch.finfo(torch.float32).tiny)
 MOST = 1 / (1 - MOMENTUM)  # cap on G / typical: a batch counts for at most as many batches as the momentum remembers
 AVERAGING = 6  # the average weighs the weights of step s as s⁶: about the last seventh of a run of any length
 TYPICAL = 3  # the typical size weighs the gradient of step s as s³, until it remembers as long as the momentum
-MEMORY = 50  # steps that the mean a is taken over
+MEMORY = 50  # steps that the mean a is taken over, at most
 
 
 class RateState(NamedTuple):
@@ -95,24 +95,24 @@ def momentum_size(size: Any, steps: Any, xp: Any = torch) -> Any:
     >>> round(float(momentum_size(torch.tensor(0.1), torch.tensor(1.0))), 3)
     1.0
     """
-    missing = 1 - MOMENTUM**steps
-    return xp.where(steps > 0, size / xp.where(steps > 0, missing, 1), 1)
+    present = 1 - MOMENTUM**steps
+    return xp.where(steps > 0, size / xp.where(steps > 0, present, 1), 1)
 
 
 def learning_rate(
     steps: Any, size: Any, alike: Any, depth: float, chain: float, bound: Callable[[Any], Any], xp: Any = torch
 ) -> Any:
-    """The law: eta = log(1 + L mu / sqrt(t)) for Lemma 5, and for another bound the step that it takes there.
+    """The law: eta = log(1 + L mu / sqrt(t)) for Lemma 5, and for another bound its step at the same G.
 
     With x = Lμ/√t, Lemma 5's bound takes the step log(1 + x) at a gradient summary of G = x + x². So the law gives a
     gradient summary, and any bound turns it into a step.
 
     Args:
         steps: t, this one included.
-        size: M, the size of the momentum in units of a typical gradient.
+        size: M, the size of the momentum before this batch, in units of a typical gradient.
         alike: a, how alike in size the gradients of successive batches are.
         depth: L.
-        chain: D, the longest run of layers that compound; 0 if none do.
+        chain: D, the longest chain of layers that compound; 0 if none do.
         bound: from a gradient summary to a step: a majorisation's `learning_rate`.
         xp: `torch` or `jax.numpy`.
 

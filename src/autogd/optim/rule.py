@@ -24,7 +24,7 @@ class Parts(Protocol):
     reach: Any  # of each part: scale × depth share, the size of its step if η/L = 1
     part_to_tensor: Any  # of each part: parts of its tensor / depth share; brings its dual norm to the tensor's level
     noise_floor: Any  # of each part: the share of the largest dual norm that rounding can produce
-    own_weight: Any  # of each part of a bias: the index of the matching part of its weight; None if there is no bias
+    own_weight: Any  # of each part: the index of the part to compare it with, a bias with its weight; or None
     own_weight_floor: Any  # the share of that part's dual norm that rounding can produce
     totals: Callable[[Any], Any] | None  # sums per-part values within each tensor; None if each tensor is one part
     others: Any  # the ranks that hold other parts of the model (`Others` in `engine/distributed/ranks.py`), or None
@@ -36,7 +36,7 @@ class Summary(NamedTuple):
     G: Any
     duals: Any  # of each part: scale × depth share × the norm of its gradient
     active: Any  # of each part: whether it is above the noise floor; the others do not move
-    finite: Any
+    finite: Any  # whether all norms are finite
     depth: Any  # L, of the whole model
 
 
@@ -55,12 +55,12 @@ def theorem_2(
     summary = summarise(norms, parts, xp)
     eta = learning_rate(summary.G)
     # ΔW_k = −(η/L) √(d_k/d_(k-1)) ∇_k/‖∇_k‖_F
-    ratios = xp.nan_to_num(parts.reach / norms)  # over a subnormal norm it may be infinite, and its product with η too
+    ratios = xp.nan_to_num(parts.reach / norms)  # over a subnormal norm it is infinite, and infinity × 0 is nan
     return eta, xp.where(summary.active, ratios, 0) * (eta / -summary.depth), summary
 
 
 def summarise(norms: Any, parts: Parts, xp: Any = torch) -> Summary:
-    """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; vectors count with their depth share."""
+    """G = (1/L) Σ √(d_k/d_(k-1)) ‖∇_k‖_F over the parts above the noise floor; each with its depth share."""
     duals = parts.reach * norms
     active = above_noise_floor(duals, parts)
     here, others = xp.where(active, duals, 0), parts.others
@@ -85,7 +85,7 @@ def above_noise_floor(duals: Any, parts: Parts) -> Any:
     cancel, and rounding leaves about eps times the size of the terms. To normalise that would turn noise into a
     full-size step. The gradient of the same layer's weight is made of the same terms, which do not cancel there, so a
     bias is compared with its weight. Any other gradient is accurate relative to its own size, however small it is
-    (`benchmarks/noise_floor.py gradients`: 14 architectures, errors below 1e-6 at 2e-10 of the largest), and counts.
+    (`benchmarks/noise_floor.py gradients`: 14 architectures, off by less than 1e-6 at 2e-10 of the largest) and counts.
     """
     sizes = duals * parts.part_to_tensor
     tensors = sizes if parts.totals is None else parts.totals(duals) / parts.depth_shares

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from autogd.engine.backend import Average, Backend, Step
+from autogd.engine.groups import refuse_settings
 from autogd.engine.steps import gradients
 from autogd.geometry.atom import Rule
 from autogd.geometry.complex import as_real
@@ -20,22 +21,22 @@ __all__ = ["StochasticAGD"]
 
 
 class StochasticAGD(AGD):
-    r"""AGD for minibatches: directions from momentum, η from the number of steps, sizes held, weights averaged.
+    r"""AGD for minibatches: directions from momentum, η from a law, sizes held, weights averaged.
 
-    On minibatches gradients never vanish, so AGD's η never decays, and the batch's noise inflates G. Here the direction
-    is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption 2, with
-    the momentum in the gradient's place. η falls as one over the root of the steps (`autogd.optim.rate` has the law). A
-    hidden matrix above Prescription 1's size is pulled back to it, by at most its step. A part
-    without a gradient in this batch does not move. Evaluate and ship the average, roughly over the last seventh of the
-    steps: `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged; refresh them with
-    `torch.optim.swa_utils.update_bn`.
+    On minibatches gradients seldom vanish, so AGD's η does not decay, and the batch's noise inflates G. Here the
+    direction is the polar factor of the momentum, one Nesterov step ahead: Lemma 5's exact minimiser without Assumption
+    2, for the momentum. η falls as one over the root of the steps, and is shorter if gradients vanish, cancel each
+    other or are left in few batches (`autogd.optim.rate` has the law). A hidden matrix above Prescription 1's size is
+    pulled back to it, by at most its step. A part without a gradient stays. Evaluate and ship the average, roughly over
+    the last seventh of the steps: `with optimiser.averaged(): evaluate(model)`. Batch-norm statistics are not averaged;
+    refresh them with `torch.optim.swa_utils.update_bn`.
 
     Only the relative size of gradients matters: a loss times any positive number gives the same steps. The state is
     6 bytes a weight in float32: momentum in half precision, and the average.
 
     Args:
         params: a Module, whose architecture is then read; or what any torch optimiser takes.
-        gain: multiplies every step, as does a group's `lr`. Nothing to schedule, though schedules work.
+        gain: multiplies every step, as does a group's `lr`. A schedule multiplies η too, and warns: η falls by itself.
         geometry: as for `AGD`; "spectral" here. "frobenius" is cheaper, and its losses fall more slowly.
         majorisation: another bound on the objective, and so another η; None is Lemma 5.
         sizes, weight_decay, foreach, maximize, atoms, groups, process_group: as for `AGD`.
@@ -63,10 +64,11 @@ class StochasticAGD(AGD):
         maximize: bool = False, atoms: Mapping[str, Rule] | None = None,
         groups: Mapping[str, Mapping[str, Any]] | None = None, process_group: Any = None, **refused: Any,
     ) -> None:  # fmt: skip
+        refuse_settings(type(self).__name__, refused)
         super().__init__(
             params, gain=gain, geometry=geometry, sizes=sizes, majorisation=majorisation, averaging=True,
             weight_decay=weight_decay, foreach=foreach, maximize=maximize, atoms=atoms, groups=groups,
-            process_group=process_group, **refused,
+            process_group=process_group,
         )  # fmt: skip
         # the rate's scalars are saved with the groups, since torch keeps a number's type there; make them now, since
         # torch.distributed.checkpoint only loads what exists
@@ -90,7 +92,7 @@ class StochasticAGD(AGD):
         G, finite, L = summary.G, summary.finite, summary.depth
         if plan.on_cpu and not finite:
             self._raise_not_finite(plan, grads)
-        others, duals = plan.others, plan.reach * norms.momenta  # the momenta are summarised as the gradients are
+        others, duals = plan.others, plan.reach * norms.momenta  # as the gradients are summarised, over all parts
         momenta_sum = total(duals) if others is None else others.sum(total(others.shares * duals))
         self.gradient_summary = G
         if plan.on_cpu and not G > 0:  # a batch without a gradient is no step
