@@ -50,7 +50,7 @@ class Oracle:
         self.averages = [np.array(w) for w in weights]
         self.momenta = [np.zeros(w.shape, np.float64) for w in weights]
         self.steps, self.typical, self.gain, self.decay = 0, 0.0, gain, weight_decay
-        self.last, self.alike = 1.0, 1.0
+        self.recent, self.alike = [], 1.0  # the sizes of the last three
 
     def step(self, grads):
         shares, sizes = shares_of(self.weights), [size_of(w) for w in self.weights]
@@ -69,13 +69,15 @@ class Oracle:
         ratio = min(G / before, 1 / (1 - KEEP))  # a batch counts for ten at most
         share = max(4 / (self.steps + 3), 1 - KEEP)
         self.typical = np.sqrt((1 - share) * before**2 + share * (ratio * before) ** 2)
-        # how alike batches in a row are: a mean of 2xy/(x² + y²) of their sizes, over fifty pairs
-        if self.steps > 1:
-            likeness = 2 * G * self.last / (G**2 + self.last**2)
+        # how alike batches are: a mean over fifty of 2xy/(x² + y²), of its size and the nearest of the last three
+        if len(self.recent) == 3:
+            likeness = max(2 * G * y / (G**2 + y**2) for y in self.recent)
             self.alike += max(4 / (self.steps + 3), 1 / 50) * (likeness - self.alike)
-        self.last = G
+        self.recent = [G, *self.recent][:3]
         # the law; all layers compound, since no norm layer is among them
-        mu = min(max(min(2 * M, np.exp(4 / 3 - 4 / (3 * self.alike**3)) / 4), 1 / 40), np.sqrt(2) / depth)
+        noise = (1 - min(max(M**2, 1 / 19), 1)) * 19 / 18  # the share of the momentum's square that is noise
+        share = 1 - noise * (1 - np.exp((1 - self.alike**-6) * 29 / 12))
+        mu = min(max(share * min(2 * M, 1 / 4), 1 / 40), np.sqrt(2) / depth)
         eta = np.log(1 + depth * mu / np.sqrt(self.steps))
         mean = min(1.0, 7 / (self.steps + 6))
         matrices = [i for i, w in enumerate(self.weights) if w.ndim == 2]
@@ -106,8 +108,8 @@ def test_the_steps_are_the_oracles(settings, foreach, layers, taken):
     optimiser = StochasticAGD(model, foreach=foreach, **settings)
     oracle = Oracle([p.detach().numpy() for p in model.parameters()], **settings)
     if taken:  # late in a run, means reach as far back as they ever do
-        oracle.steps, oracle.typical, oracle.last, oracle.alike = taken, 2.0, 1.5, 0.7
-        optimiser.param_groups[0]["rate"] = torch.tensor([taken, 2.0, 1.5, 0.7], dtype=torch.float64)
+        oracle.steps, oracle.typical, oracle.recent, oracle.alike = taken, 2.0, [1.5, 2.5, 0.5], 0.9
+        optimiser.param_groups[0]["rate"] = torch.tensor([taken, 2.0, 1.5, 2.5, 0.5, 0.9], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     # an outlier and a fading stretch; at the end signs alternate, so that the momentum is small
     for i, size in enumerate([1.0, 2.0, 5000.0, 1.0, 1e-3, 1e-5, 1e-7, 3.0, -3.0, 3.0, -3.0, 3.0]):

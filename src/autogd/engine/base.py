@@ -29,7 +29,7 @@ from autogd.reading.initialise import measured_sizes
 
 __all__ = ["ReadsArchitecture"]
 
-VERSION = 2  # of what a state holds; an older one is refused
+VERSION = 3  # of what a state holds; an older one is refused
 
 
 def _check_origin(optimiser: Optimizer, state: dict[str, Any]) -> None:

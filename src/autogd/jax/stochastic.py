@@ -71,7 +71,7 @@ def stochastic_agd(*, label: Label = default_label, gain: float = 1.0) -> optax.
         half = jax.tree.map(lambda p: jnp.zeros(p.shape, _half(p)), params)
         ahead = jax.tree.map(lambda p: jnp.zeros(p.shape, accumulation_dtype(p)), params)
         zero = jnp.zeros((), dtype)
-        return StochasticAGDState(half, ahead, RateState(zero, zero, zero, zero), zero, jnp.zeros((), jnp.int32))
+        return StochasticAGDState(half, ahead, RateState(*[zero] * 6), zero, jnp.zeros((), jnp.int32))
 
     def update(
         updates: optax.Updates, state: StochasticAGDState, params: optax.Params | None = None, **_: Any

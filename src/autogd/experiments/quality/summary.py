@@ -50,7 +50,7 @@ class Standing:
         loss: the final validation loss, mean over the seeds; infinite if one was lost.
         spread: its standard deviation over the seeds; None if there are fewer than two, or one was lost.
         accuracy: mean over the seeds; None if there are no classes.
-        seconds: processor time of all training steps, mean over the seeds.
+        seconds: processor time of all training steps, mean over the first three seeds.
         ratio: of the loss to tuned Adam's; None if that is not recorded.
         steps_share: steps to tuned Adam's final mean loss, as a fraction of the budget; None if it was not reached.
         time_share: processor time to the same loss, as a fraction of tuned Adam's total time.
@@ -209,8 +209,13 @@ def _alone(runs: list[Outcome], grid: list[Cell], winner: Cell | None) -> Standi
         loss=statistics.fmean(last),
         spread=statistics.stdev(last) if len(last) > 1 and not lost else None,
         accuracy=None if any(map(math.isnan, hits)) else statistics.fmean(hits),
-        seconds=statistics.fmean(outcome.seconds for outcome in runs),
+        # seeds that were added later may have run on another machine
+        seconds=statistics.fmean(outcome.seconds for outcome in _first(runs)),
     )
+
+
+def _first(runs: list[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in runs if outcome.cell.seed in SEEDS] or runs
 
 
 def _beside(standing: Standing, adam: Standing, runs: list[Outcome]) -> Standing:

@@ -75,6 +75,11 @@ def _spikes() -> Iterator[Cell]:
     yield _on_digits("spike", "spikes", "the loss half way × 1,000,000", spikes(1e6, at=150))
 
 
+def _uneven_losses() -> Iterator[Cell]:
+    for every, words in ((2, "every second loss × 3"), (3, "every third loss × 3")):
+        yield _on_digits(f"uneven-{every}", "uneven-losses", words, spikes(3.0, every=every))
+
+
 def _wrong_labels() -> Iterator[Cell]:
     noisy = Supervised("digits, half of the labels random", _digits_mlp, 32, 450)
     yield Cell("label-noise", "label-noise", f"{STANDARD}: half of the labels random, clean test", noisy.steps, noisy)
@@ -111,7 +116,7 @@ def _fitted_tables() -> Iterator[Cell]:
 
 CELLS: dict[str, Cell] = {
     cell.name: cell
-    for family in (_small_batches, _bad_starts, _spikes, _wrong_labels, _other_losses, _fitted_tables)
+    for family in (_small_batches, _bad_starts, _spikes, _uneven_losses, _wrong_labels, _other_losses, _fitted_tables)
     for cell in family()
 }
 """All cells, by name."""
