@@ -41,9 +41,8 @@ def ended(folder, name, **summary):
         ("architectures/fcn16-agd", {"depth": 16, "width": 512, "epochs": 100}),
         ("architectures/vgg16-agd", {"model": "vgg16", "width": 16, "epochs": 20}),
         ("versus-tuned/fcn8-adam-1e-05", {"depth": 8, "width": 256, "epochs": 100}),
-        ("width-depth/depth16-width512", {"depth": 16, "width": 512, "epochs": 40}),
-        ("width-depth/depth4-width2048", {"depth": 4, "width": 2048}),
-        ("batch-size/batch4096", {"depth": 4, "batch_size": 4096, "epochs": 40}),
+        ("width-depth/depth8-width512", {"depth": 8, "width": 512, "epochs": 40}),
+        ("batch-size/batch4096", {"depth": 4, "batch_size": 4096, "epochs": 20}),
     ],
 )
 def test_the_plan_sees_all_images_augmented(name, plan):
@@ -66,14 +65,13 @@ def test_grids_are_as_planned():
     assert rates["resnet18"] == {"adam": [1e-4, 1e-3, 1e-2], "sgd": [1e-3, 1e-2, 1e-1]}
     sizes = {(c.depth, c.width) for c in sweeps.grid("workstation").values()}
     square = {(d, w) for d in (2, 4, 8, 16, 32) for w in (64, 128, 256, 512)}
-    assert sizes == square - {(32, 512)} | {(4, 2048)}
+    assert sizes == square - {(16, 512), (32, 512)}
 
 
 def test_the_whole_set_is_half_a_day_of_two_cores(tmp_path):
     hours = {name: effort(name, each.trials("workstation"), tmp_path).planned for name, each in EXPERIMENTS.items()}
     assert sum(hours.values()) == pytest.approx(cost(TRIALS.values()).core_hours)  # shared runs count once
-    assert 18 < sum(hours.values()) < 26
-    assert cost([TRIALS["width-depth/depth4-width2048"]]).core_hours < 2
+    assert 16 < sum(hours.values()) < 24
 
 
 def test_workstation_lies_between_laptop_and_paper():
