@@ -224,7 +224,7 @@ ddp, fsdp, hsdp, tensor_parallel, fsdp_and_tensor_parallel, expert_parallel = (
 class Moved(StochasticAGD):
     """With gradients times 1 ± 1e-7, as far as another order of adding up moves them."""
 
-    seed = 0
+    seed = 5
 
     def step(self, closure=None):
         generator = torch.Generator().manual_seed(self.seed)
