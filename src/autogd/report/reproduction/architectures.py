@@ -62,7 +62,8 @@ def _rows(panels: Any, objectives: Any, runs: Runs, name: str) -> None:
         mark(bottom, ours, f"paper: AGD {ours}%, {_SETS[i]}", COLOURS["agd"], above=False)
         if theirs is not None:
             mark(bottom, theirs, f"paper: Adam {theirs}%", COLOURS[rival])
-        bottom.set_ylim(0, max(ours, theirs or 0) + 8)
+        # both rows share the axis: no curve of either may leave it
+        bottom.set_ylim(0, max(ours + 8, (theirs or 0) + 8, bottom.dataLim.y1 + 8, bottom.get_ylim()[1]))
         dress(bottom, "", y="accuracy (%)" if i == 0 else "")
 
 
