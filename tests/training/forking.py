@@ -62,9 +62,10 @@ def _child(rank, processes, port, output, folder, words):
     try:
         runpy.run_path(words[0], run_name="__main__")
         status = 0
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
-        status = 1
+        # keep the frames: to free DDP's reducer here may wait for a thread that waits for the interpreter
+        status, _kept = 1, error
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
